@@ -1,0 +1,43 @@
+package dlq
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Effect is where a group's effect takes place.
+type Effect string
+
+// The kinds of effect.
+const (
+	EffectLocal    Effect = "local"    // in the database that holds the consume record
+	EffectExternal Effect = "external" // elsewhere, behind an idempotency key
+)
+
+// Group is what is known of a consumer group apart from the broker: declared in
+// the config, or known by itself for groups of our own runtime.
+type Group struct {
+	Name     string
+	Cluster  string   // "" : any
+	Topics   []string // subscribed topics, known even while the group is down
+	Ours     bool     // run by our runtime, so that it serves <group>.replay
+	Target   string   // group_target: a topic that reaches only this group; "" none configured
+	Effect   Effect
+	Window   time.Duration // idempotency window of an external effect; 0: none declared
+	OrderKey bool          // order: key
+	OrderSet bool          // false: order is not declared, "may apply late" is said
+	Evidence *Evidence     // nil: unprotected
+}
+
+// Evidence says where a group's consume records are looked up.
+type Evidence struct {
+	Connection    string // name in the config
+	Pool          *pgxpool.Pool
+	Table         string // may be schema-qualified
+	EventID       string // column names
+	ConsumerGroup string
+	ConsumedAt    string
+	CompleteSince time.Time     // no record of an event older than this proves nothing
+	Retention     time.Duration // 0: kept for ever
+}

@@ -1,0 +1,138 @@
+package dlq
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Target is where a replay sends its letters.
+type Target int16
+
+// The targets.
+const (
+	ToOrigin Target = iota + 1 // origin topic: reaches every group
+	ToGroup                    // only the letter's own group
+	ToSafe                     // one click: the narrowest there is, per letter
+)
+
+// ReplayState is where a replay stands.
+type ReplayState int16
+
+// The states of a replay.
+const (
+	Planned ReplayState = iota + 1
+	AwaitingApproval
+	Scheduled
+	Running
+	Paused
+	Done
+	Canceled
+)
+
+var replayStateNames = map[ReplayState]string{
+	Planned: "planned", AwaitingApproval: "awaiting_approval", Scheduled: "scheduled",
+	Running: "running", Paused: "paused", Done: "done", Canceled: "canceled",
+}
+
+// String is the state's name in the API.
+func (s ReplayState) String() string { return replayStateNames[s] }
+
+// Selection names the letters of a replay: by id, by filter (state is open), or
+// a whole fault. Exactly one is set.
+type Selection struct {
+	LetterIDs []uuid.UUID
+	Filter    *LetterFilter
+	FaultID   int32
+}
+
+// Override sends a letter in spite of its verdict. It names the verdict that the
+// person saw: another one at sending time leaves the item out.
+type Override struct {
+	LetterID uuid.UUID
+	Group    string
+	Verdict  Verdict
+	Reason   string
+}
+
+// PlanRequest asks for a replay. With Target ToSafe it is the one click: planned,
+// judged again and started at once, and what may not go is left out.
+type PlanRequest struct {
+	Selection  Selection
+	Target     Target
+	Overrides  []Override
+	RequestKey string // idempotency key of the form; "" none
+}
+
+// Plan is a frozen set, or what it would be for a dry run (ID 0).
+type Plan struct {
+	ID       int64
+	State    ReplayState
+	Total    int             // items that will be sent
+	Verdicts map[Verdict]int // headline of every judged item, refused included
+	Refused  []Refusal
+}
+
+// Refusal is a letter that stays, and why.
+type Refusal struct {
+	LetterID uuid.UUID
+	EventID  *string
+	Group    string
+	Verdict  Verdict
+	Reason   Reason
+}
+
+// Replay is one replay with its numbers.
+type Replay struct {
+	ID             int64
+	State          ReplayState
+	PausedBy       string // user | stop_rule | ""
+	Target         Target
+	Targets        []ReplayTarget
+	Total, Sent    int
+	Refused        int
+	Outcomes       map[Outcome]int // per item and group
+	Verdicts       map[Verdict]int // headline at plan
+	FaultID        *int32
+	Reason         string
+	CreatedBy      string
+	CreatedAt      time.Time
+	ApprovalNeeded bool
+	ApprovedBy     *string
+	ApprovedAt     *time.Time
+	StartedBy      *string
+	StartedAt      *time.Time
+	FinishedAt     *time.Time
+}
+
+// ReplayTarget is one topic that a replay sends to, and the groups it reaches.
+type ReplayTarget struct {
+	Cluster string
+	Topic   string
+	Groups  []string
+}
+
+// ReplayItem is one event sent, or to be sent, to one target.
+type ReplayItem struct {
+	No        int
+	EventID   *string
+	Key       []byte
+	LetterIDs []uuid.UUID
+	Verdict   Verdict // headline at plan
+	State     string  // waiting | sending | sent | left_out | not_sent | unconfirmed
+	SentAt    *time.Time
+	Topic     string
+	Partition *int32
+	Offset    *int64
+	Reason    string
+	Groups    []ItemGroup
+}
+
+// ItemGroup is what an item did in one consumer group.
+type ItemGroup struct {
+	Group   string
+	Verdict Verdict
+	Outcome Outcome // 0: not sent yet
+	At      *time.Time
+	Reason  string
+}
