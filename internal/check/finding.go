@@ -1,0 +1,69 @@
+// Package check looks for the mistakes that would hurt at three in the morning:
+// a missing table, evidence kept too short, a topic that is not there. It owns
+// check_finding.
+package check
+
+import (
+	"fmt"
+	"time"
+)
+
+// Severity is how bad a finding is. The values stand worst first.
+type Severity int16
+
+// The severities. NotChecked is no pass: the check could not look.
+const (
+	Critical Severity = iota + 1
+	Warning
+	NotChecked
+	Note
+	Passed
+)
+
+var severityNames = map[Severity]string{
+	Critical: "critical", Warning: "warning", NotChecked: "not_checked", Note: "note", Passed: "passed",
+}
+
+// String is the severity's name in the API.
+func (s Severity) String() string { return severityNames[s] }
+
+// Text is a sentence of the message catalog with its values, and in English.
+type Text struct {
+	Key  string            `json:"key"`
+	Args map[string]string `json:"args,omitempty"`
+	En   string            `json:"en"`
+}
+
+// Finding is one answer of one check about one object.
+type Finding struct {
+	Code      string    `json:"code"`    // stable: "consume_record.unique_key"
+	Area      string    `json:"area"`    // console | connection | evidence | topic | consumer | source | retention
+	Subject   string    `json:"subject"` // the object: connection/shop, group/points-consumer-group
+	Severity  Severity  `json:"severity"`
+	Sentence  Text      `json:"sentence"`
+	Meaning   Text      `json:"meaning"`  // what it leads to; empty for a pass
+	Mend      Text      `json:"mend"`     // what to do; empty for a pass
+	Evidence  []string  `json:"evidence"` // lines: what was seen, with values
+	CheckedAt time.Time `json:"checked_at"`
+	Since     time.Time `json:"since"` // when it got this severity; equals CheckedAt unless Store knows better
+}
+
+// String is the finding in one line.
+func (f Finding) String() string {
+	return fmt.Sprintf("%s %s [%s]: %s", f.Severity, f.Subject, f.Code, f.Sentence.En)
+}
+
+// Worst is the worst severity among the findings; Passed when there are none.
+func Worst(findings []Finding) Severity {
+	worst := Passed
+	for _, f := range findings {
+		worst = min(worst, f.Severity)
+	}
+	return worst
+}
+
+// AllPassed reports whether every check looked and liked what it saw. A note is
+// no objection.
+func AllPassed(findings []Finding) bool {
+	return len(findings) > 0 && Worst(findings) >= Note
+}

@@ -1,0 +1,86 @@
+package check
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// Input is everything the checks look at, taken from the config.
+type Input struct {
+	Console     *pgxpool.Pool                                     // nil: not configured
+	Pending     func(context.Context, *pgxpool.Pool) (int, error) // migrations.Pending
+	Connections []Connection
+	Clusters    []Cluster
+	Sources     []Source
+	Consumers   []Consumer
+	Evidence    []Evidence
+	URLs        map[string]string // config urls: name to base
+
+	// ReplayWindow is how long after a failure an operator may still replay:
+	// how long letters are kept. 0: for ever.
+	ReplayWindow time.Duration
+	// Recovery is how long the console and its consumers may be down; Margin is
+	// added on top. 0: the defaults, 7 d and 3 d.
+	Recovery time.Duration
+	Margin   time.Duration
+}
+
+// Connection is a named business database.
+type Connection struct {
+	Name string
+	Pool *pgxpool.Pool
+	Err  error // why there is no pool, such as an environment variable that is not set
+	// Writer: consumers write through it, so it has to hold mq_consume_record
+	// and may write.
+	Writer bool
+}
+
+// Cluster is a named broker connection.
+type Cluster struct {
+	Name  string
+	Admin *kadm.Client
+	Err   error // why there is no client
+}
+
+// Source is a pattern of dead-letter topics on a cluster.
+type Source struct {
+	Cluster string
+	Pattern string            // as in the config, for the sentence
+	Match   func(string) bool // does a topic belong to it
+	Header  string            // event id sources, as configured
+	JSON    string            // JSON path
+}
+
+// Consumer is one group that the console runs.
+type Consumer struct {
+	Group      string
+	Cluster    string
+	Topics     []string
+	Connection string
+	Header     string // event id sources, as configured
+	JSON       string
+	DeadLetter string                                     // "": <topic>.DLT for each topic
+	MaxRetry   time.Duration                              // the longest the retry policy may take in all
+	Retention  time.Duration                              // of its consume records; 0: never dropped
+	Prepare    func(context.Context, *pgxpool.Pool) error // prepares the effect's SQL; nil: none
+	// HTTPBase and HTTPKey say which base URL an http effect calls and which
+	// form of idempotency key it sends; "" for other effects.
+	HTTPBase string
+	HTTPKey  string
+}
+
+// Evidence is where a group's consume records are looked up.
+type Evidence struct {
+	Group         string
+	Connection    string
+	Cluster       string // "": any
+	Topics        []string
+	Table         string // may be schema-qualified
+	EventID       string // column names
+	ConsumerGroup string
+	ConsumedAt    string
+	Retention     time.Duration // 0: never dropped
+}

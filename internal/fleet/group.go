@@ -1,0 +1,95 @@
+// Package fleet knows the consumer groups: what the runtimes of all replicas
+// report, what the brokers say of their lag and members, and what operators told
+// them to do. It owns consumer_status, consumer_total and consumer_command.
+package fleet
+
+import "time"
+
+// State is how a group does. The values stand in order of severity, worst
+// first, so that the smallest of several replicas is the group's.
+type State int16
+
+// The states of a group.
+const (
+	Failed      State = iota + 1 // a replica's runtime ended with an error
+	Unavailable                  // waits for its database, its broker or the service it calls
+	Stale                        // no replica has reported for StaleAfter
+	Retrying                     // at least one partition waits for a retry
+	Paused                       // by an operator
+	Starting                     // has not been given its partitions yet
+	Running
+	Stopped // ended in an orderly way
+	Unknown // not ours: only the broker knows, and only its members
+)
+
+var stateNames = map[State]string{
+	Failed: "failed", Unavailable: "unavailable", Stale: "stale", Retrying: "retrying", Paused: "paused",
+	Starting: "starting", Running: "running", Stopped: "stopped", Unknown: "unknown",
+}
+
+// String is the state's name in the API.
+func (s State) String() string { return stateNames[s] }
+
+// Group is one consumer group. Nil pointers mean "not known", never zero: the
+// counters of a foreign group are not ours to know.
+type Group struct {
+	Name        string
+	Cluster     string
+	Ours        bool // run by our runtime and reported by it
+	Topics      []string
+	Strategy    string // consume_record, …; "" for a foreign group
+	State       State
+	StateReason string // English; "" where the state says it all
+
+	// Counters since the first process of the group that ever reported, all
+	// replicas summed.
+	Consumed     *int64
+	Duplicates   *int64 // deliveries absorbed because the effect was there already
+	Retried      *int64
+	DeadLettered *int64
+
+	Lag        *int64     // records between the committed offsets and the ends of the subscribed topics
+	LagAt      *time.Time // when the broker was asked
+	LagError   string     // why Lag is nil
+	Members    *int       // nil: the broker could not be asked
+	Partitions *int       // assigned to members, by the broker; else what our replicas report
+
+	LastError     string
+	LastErrorAt   *time.Time
+	EvidenceSince *time.Time // consume records are complete from then on; nil: no evidence, or not known
+
+	Command  *Command // the latest wish, if there ever was one
+	Replicas []Replica
+}
+
+// Replica is one process that runs, or ran, a group.
+type Replica struct {
+	ID          string
+	Host        string
+	State       State
+	StateReason string
+	Partitions  int
+	StartedAt   time.Time
+	ReportedAt  time.Time // by our database's clock
+	Stale       bool      // nothing heard for StaleAfter: State is the last word, not the present
+	LastError   string
+	LastErrorAt *time.Time
+}
+
+// Command is what an operator wants of a group.
+type Command struct {
+	Paused bool
+	Actor  string
+	Reason string
+	At     time.Time
+}
+
+// Declared is a group that the config names.
+type Declared struct {
+	Name          string
+	Cluster       string // "": any
+	Topics        []string
+	Ours          bool
+	Strategy      string
+	EvidenceSince *time.Time
+}
