@@ -1,6 +1,7 @@
 package dlq
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -41,3 +42,29 @@ type Evidence struct {
 	CompleteSince time.Time     // no record of an event older than this proves nothing
 	Retention     time.Duration // 0: kept for ever
 }
+
+// GroupBook is what is known of consumer groups apart from the brokers.
+type GroupBook []Group
+
+// Find gives the entry of a group on a cluster, or nil.
+func (b GroupBook) Find(cluster, name string) *Group {
+	for i := range b {
+		if b[i].Name == name && b[i].on(cluster) {
+			return &b[i]
+		}
+	}
+	return nil
+}
+
+// Reading lists the names of groups that are declared to read a topic.
+func (b GroupBook) Reading(cluster, topic string) []string {
+	var names []string
+	for _, g := range b {
+		if g.on(cluster) && slices.Contains(g.Topics, topic) {
+			names = append(names, g.Name)
+		}
+	}
+	return names
+}
+
+func (g Group) on(cluster string) bool { return g.Cluster == "" || g.Cluster == cluster }
