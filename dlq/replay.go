@@ -68,9 +68,11 @@ type PlanRequest struct {
 type Plan struct {
 	ID       int64
 	State    ReplayState
+	Letters  int             // letters that were judged
 	Total    int             // items that will be sent
 	Verdicts map[Verdict]int // headline of every judged item, refused included
-	Refused  []Refusal
+	Refused  []Refusal       // at most RefusalsShown; Replays.Refused pages through all
+	RefusedN int             // all refusals, by letter and group
 }
 
 // Refusal is a letter that stays, and why.
@@ -90,7 +92,9 @@ type Replay struct {
 	Target         Target
 	Targets        []ReplayTarget
 	Total, Sent    int
-	Refused        int
+	Waiting        int // items neither sent nor given up
+	LeftOut        int // items whose verdict or letter changed before they were sent
+	Refused        int // letters that were refused at plan
 	Outcomes       map[Outcome]int // per item and group
 	Verdicts       map[Verdict]int // headline at plan
 	FaultID        *int32
@@ -100,6 +104,9 @@ type Replay struct {
 	ApprovalNeeded bool
 	ApprovedBy     *string
 	ApprovedAt     *time.Time
+	ApprovalReason string // of the approval or the rejection
+	RejectedBy     *string
+	Overrides      []Override
 	StartedBy      *string
 	StartedAt      *time.Time
 	FinishedAt     *time.Time
@@ -124,7 +131,8 @@ type ReplayItem struct {
 	Topic     string
 	Partition *int32
 	Offset    *int64
-	Reason    string
+	BytesFrom string // letter | origin | "" not sent yet
+	Reason    Reason // why it was left out or not sent; zero where there is nothing to say
 	Groups    []ItemGroup
 }
 
@@ -134,5 +142,5 @@ type ItemGroup struct {
 	Verdict Verdict
 	Outcome Outcome // 0: not sent yet
 	At      *time.Time
-	Reason  string
+	Reason  Reason
 }
