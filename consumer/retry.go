@@ -1,0 +1,61 @@
+package consumer
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// RetryPolicy says how often and how far apart a failed delivery is tried again.
+// The partition waits meanwhile, so its order is kept. The zero value is the
+// default: 3 retries after 1 s, 2 s, 4 s, with a fifth of jitter.
+type RetryPolicy struct {
+	Attempts   int           // retries after the first delivery; 0 is 3, negative is none
+	Initial    time.Duration // pause before the first retry; 0 is 1 s
+	Multiplier float64       // growth of the pause; 0 is 2
+	Max        time.Duration // longest pause; 0 is 10 s
+	Jitter     float64       // share of the pause that is random, 0 to 1; 0 is 0.2, negative is none
+}
+
+// Validate says what makes the policy senseless, if anything.
+func (p RetryPolicy) Validate() error {
+	switch {
+	case p.Initial < 0 || p.Max < 0:
+		return errors.New("retry: initial and max must not be negative")
+	case p.Multiplier != 0 && (p.Multiplier < 1 || math.IsNaN(p.Multiplier) || math.IsInf(p.Multiplier, 0)):
+		return errors.New("retry: multiplier must be at least 1")
+	case p.Jitter > 1 || math.IsNaN(p.Jitter):
+		return errors.New("retry: jitter must be at most 1")
+	}
+	return nil
+}
+
+func (p RetryPolicy) withDefaults() RetryPolicy {
+	if p.Attempts == 0 {
+		p.Attempts = 3
+	}
+	p.Attempts = max(p.Attempts, 0)
+	if p.Initial == 0 {
+		p.Initial = time.Second
+	}
+	if p.Multiplier == 0 {
+		p.Multiplier = 2
+	}
+	if p.Max == 0 {
+		p.Max = 10 * time.Second
+	}
+	if p.Jitter == 0 {
+		p.Jitter = 0.2
+	}
+	p.Jitter = max(p.Jitter, 0)
+	return p
+}
+
+// pause is the wait before retry n, counted from 1. The jitter only shortens,
+// so that Max holds.
+func (p RetryPolicy) pause(n int) time.Duration {
+	d := float64(p.Initial) * math.Pow(p.Multiplier, float64(n-1))
+	d = min(d, float64(p.Max))
+	return time.Duration(d * (1 - p.Jitter*rand.Float64()))
+}
