@@ -1,0 +1,120 @@
+// Package ui holds the small pieces that the pages are made of: icons, states
+// with their hues, bars, times, tabs, pagers.
+package ui
+
+import (
+	"context"
+
+	"oncemore/views/locale"
+)
+
+// T is the text of key in the reader's language.
+func T(ctx context.Context, key string, args ...any) string { return locale.T(ctx, key, args...) }
+
+// N writes a whole number.
+func N[I int | int32 | int64](n I) string { return locale.Number(int64(n)) }
+
+// look is how a state shows itself: never by its hue alone.
+type look struct {
+	hue, icon string
+}
+
+var verdicts = map[string]look{
+	"safe":            {"go", "shield-check"},
+	"already_applied": {"noop", "checks"},
+	"unprotected":     {"ask", "shield-off"},
+	"expired":         {"ask", "hourglass-off"},
+	"no_event_id":     {"ask", "id-off"},
+	"out_of_order":    {"ask", "arrows-sort"},
+	"in_flight":       {"hold", "send"},
+	"altered":         {"hold", "git-compare"},
+	"compensated":     {"hold", "rotate-2"},
+	"collides":        {"hold", "letter-case"},
+	"unknown":         {"hold", "help"},
+	"":                {"hold", "circle-dashed"}, // not judged yet
+}
+
+var outcomes = map[string]look{
+	"applied":            {"go", "circle-check"},
+	"duplicate":          {"noop", "copy-check"},
+	"failed_again":       {"bad", "alert-triangle"},
+	"swallowed":          {"bad", "ghost"},
+	"not_sent":           {"bad", "send-off"},
+	"duplicate_expected": {"noop", "copy-check"},
+	"not_seen":           {"hold", "eye-off"},
+	"unverified":         {"hold", "shield-question"},
+	"unconfirmed":        {"hold", "help"},
+	"pending":            {"hold", "clock"},
+	"refused":            {"hold", "ban"},
+	"left_out":           {"hold", "ban"},
+	"waiting":            {"mute", "circle-dashed"},
+}
+
+var states = map[string]look{
+	"letter.open":              {"ask", "inbox"},
+	"letter.replaying":         {"noop", "player-play"},
+	"letter.resolved":          {"go", "circle-check"},
+	"letter.discarded":         {"hold", "archive"},
+	"replay.planned":           {"hold", "list-details"},
+	"replay.awaiting_approval": {"ask", "user-check"},
+	"replay.scheduled":         {"hold", "clock"},
+	"replay.running":           {"noop", "player-play"},
+	"replay.paused":            {"ask", "player-pause"},
+	"replay.stopped":           {"bad", "hand-stop"},
+	"replay.done":              {"go", "circle-check"},
+	"replay.done_unseen":       {"hold", "eye-off"},
+	"replay.canceled":          {"hold", "ban"},
+	"consumer.running":         {"go", "circle-check"},
+	"consumer.paused":          {"ask", "player-pause"},
+	"consumer.retrying":        {"ask", "refresh"},
+	"consumer.down":            {"bad", "circle-x"},
+	"consumer.unknown":         {"hold", "help"},
+	"source.drained":           {"go", "circle-check"},
+	"source.behind":            {"ask", "clock"},
+	"source.gap":               {"bad", "alert-triangle"},
+	"source.unattended":        {"ask", "eye-off"},
+	"source.unknown":           {"hold", "help"},
+}
+
+// VerdictHue is the hue of a verdict: go, noop, ask or hold.
+func VerdictHue(verdict string) string { return verdicts[verdict].hue }
+
+// VerdictIcon is the icon of a verdict.
+func VerdictIcon(verdict string) string { return verdicts[verdict].icon }
+
+// VerdictKey is the catalog key of a verdict's word.
+func VerdictKey(verdict string) string {
+	if verdict == "" {
+		return "verdict.none"
+	}
+	return "verdict." + verdict
+}
+
+// VerdictOrder lists the verdicts in the order of bars and splits.
+var VerdictOrder = []string{
+	"safe", "already_applied", "unprotected", "expired", "no_event_id", "out_of_order",
+	"in_flight", "altered", "compensated", "collides", "unknown", "",
+}
+
+// OutcomeOrder lists the outcomes in the order of bars and tiles.
+var OutcomeOrder = []string{
+	"applied", "duplicate", "duplicate_expected", "failed_again", "swallowed", "not_sent",
+	"not_seen", "unverified", "unconfirmed", "pending", "waiting",
+}
+
+// Verdicts, Outcomes and States list what there is a look for, for tests.
+func Verdicts() []string { return names(verdicts) }
+
+// Outcomes lists the outcomes there is a look for.
+func Outcomes() []string { return names(outcomes) }
+
+// States lists the states there is a look for, with their kind.
+func States() []string { return names(states) }
+
+func names(looks map[string]look) []string {
+	all := make([]string, 0, len(looks))
+	for name := range looks {
+		all = append(all, name)
+	}
+	return all
+}
