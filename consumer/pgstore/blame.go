@@ -10,8 +10,6 @@ import (
 	"oncemore/consumer"
 )
 
-
-
 // SQLSTATE codes, PostgreSQL manual appendix A.
 const (
 	codeSerialization = "40001"

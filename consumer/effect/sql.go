@@ -1,0 +1,140 @@
+package effect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"oncemore/consumer"
+)
+
+// SQL is an effect on the database that holds the consume record: one
+// statement, run in the record's own transaction.
+type SQL struct {
+	statement  statement
+	expectRows *int64
+}
+
+// NewSQL reads a statement with named parameters from the payload: `:orderId`,
+// `:order.id`, `:items.0.sku`. `:event_id`, `:consumer_group`, `:topic` and
+// `:key` come from the event itself; for a payload field of such a name write
+// `:$.topic`, and for the whole payload `:$`. `:topic` is where the delivery was
+// read, so for a replay it may be <group>.replay.
+//
+// Values are bound as text and PostgreSQL infers their types, so a number keeps
+// every digit. expectRows is how many rows the statement has to affect; nil does
+// not ask. The error is a *SyntaxError.
+func NewSQL(sql string, expectRows *int64) (*SQL, error) {
+	st, err := parse(sql)
+	if err != nil {
+		return nil, err
+	}
+	return &SQL{statement: st, expectRows: expectRows}, nil
+}
+
+// Params lists the names that the statement uses, in order of first use.
+func (s *SQL) Params() []string { return s.statement.params }
+
+// Prepare asks the database whether it understands the statement: tables,
+// columns and the types of all parameters. Nothing is executed.
+func (s *SQL) Prepare(ctx context.Context, pool *pgxpool.Pool) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to prepare statement: %w", err)
+	}
+	defer conn.Release()
+	if _, err := conn.Conn().PgConn().Prepare(ctx, "", s.statement.text, nil); err != nil {
+		return fmt.Errorf("prepare statement: %w", err)
+	}
+	return nil
+}
+
+// Execer is the part of a transaction that the effect needs.
+type Execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// Apply runs the statement for one event. The outcomes of its errors:
+//
+//   - A field that is missing or cannot be used, a value that PostgreSQL
+//     refuses for its column (SQLSTATE class 22) and a null where none may be
+//     (23502) are permanent: the event will not change.
+//   - A statement that PostgreSQL does not understand or may not run (class 42,
+//     3F) is unavailable: it is the config or the schema that has to change, and
+//     a topic must not become dead letters meanwhile.
+//   - Everything else retries. Foreign keys, unique and check constraints do
+//     too: another event may mend them.
+func (s *SQL) Apply(ctx context.Context, tx Execer, ev consumer.Event) error {
+	args, err := s.args(ev)
+	if err != nil {
+		return consumer.Permanent(err)
+	}
+	tag, err := tx.Exec(ctx, s.statement.text, args...)
+	if err != nil {
+		return sqlOutcome(err)
+	}
+	if s.expectRows != nil && tag.RowsAffected() != *s.expectRows {
+		return &RowsError{Want: *s.expectRows, Got: tag.RowsAffected()}
+	}
+	return nil
+}
+
+func (s *SQL) args(ev consumer.Event) ([]any, error) {
+	f := fields{ev: ev}
+	args := make([]any, len(s.statement.params))
+	for i, name := range s.statement.params {
+		text, err := f.text(name)
+		if err != nil {
+			return nil, err
+		}
+		if text != nil { // a nil *string would do as well, but costs a reflection
+			args[i] = *text
+		}
+	}
+	return args, nil
+}
+
+// RowsError says that a statement affected another number of rows than declared.
+type RowsError struct{ Want, Got int64 }
+
+// Error says both numbers.
+func (e *RowsError) Error() string {
+	return fmt.Sprintf("statement affected %d rows, expected %d", e.Got, e.Want)
+}
+
+// Class names the error in a dead letter.
+func (e *RowsError) Class() string { return "sql.rows" }
+
+// SQLError is PostgreSQL's refusal of a declared statement.
+type SQLError struct {
+	Code string // SQLSTATE
+	err  error
+}
+
+// Error is PostgreSQL's message.
+func (e *SQLError) Error() string { return e.err.Error() }
+
+// Unwrap returns the driver's error.
+func (e *SQLError) Unwrap() error { return e.err }
+
+// Class names the error in a dead letter: sql.23503.
+func (e *SQLError) Class() string { return "sql." + e.Code }
+
+func sqlOutcome(err error) error {
+	var pg *pgconn.PgError
+	if consumer.OutcomeOf(err) != consumer.OutcomeRetry || !errors.As(err, &pg) || len(pg.Code) != 5 {
+		return err
+	}
+	named := &SQLError{Code: pg.Code, err: err}
+	switch class := pg.Code[:2]; {
+	case class == "22" || pg.Code == "23502":
+		return consumer.Permanent(named)
+	case class == "42" || class == "3F":
+		return consumer.Unavailable(named)
+	default:
+		return named
+	}
+}
