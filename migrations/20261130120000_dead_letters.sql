@@ -62,7 +62,8 @@ create unique index letter_occurrence_place on letter_occurrence (source_id, par
 
 create table letter_verdict (
   letter_id uuid not null, group_id int not null,
-  verdict smallint not null, reason text not null default '',
+  verdict smallint not null, reached boolean not null,   -- by the narrowest target
+  reason jsonb not null default '{}',        -- {key, args}: a sentence of the catalog
   consumed_at timestamptz, asked_at timestamptz not null,
   primary key (letter_id, group_id)
 );
@@ -88,9 +89,12 @@ create table fault_count (
   primary key (fault_id, state, verdict)
 ) with (fillfactor = 50);
 create table fault_hour (
-  fault_id int, hour timestamptz, n bigint not null,
+  fault_id int, hour timestamptz,
+  n bigint not null,                         -- letters arrived
+  resolved bigint not null default 0,        -- letters resolved
   primary key (fault_id, hour)
 ) with (fillfactor = 70);
+create index fault_hour_hour on fault_hour (hour);
 create table fault_delta (                   -- folded into the counters each second
   fault_id int not null, state smallint not null, verdict smallint not null,
   n bigint not null, seen_at timestamptz
