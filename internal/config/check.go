@@ -1,0 +1,108 @@
+package config
+
+import (
+	"regexp"
+)
+
+// groupName is what both brokers and the consume record's column take.
+var groupName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`)
+
+// topicName is Kafka's rule.
+var topicName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`)
+
+// check looks at what refers to what.
+func (c *Config) check(bad *problems) {
+	for _, s := range c.Sources {
+		c.needCluster(bad, s.Pos, s.Cluster)
+		if s.Group != "" && c.Cluster(s.Cluster) != nil && c.Cluster(s.Cluster).Kafka != nil {
+			bad.add(s.Pos.Problemf("group is for queues: a Kafka dead letter names its own"))
+		}
+	}
+	for _, g := range c.Groups {
+		c.checkGroup(bad, g)
+	}
+	for i, consumer := range c.Consumers {
+		c.checkConsumer(bad, consumer)
+		for _, other := range c.Consumers[:i] {
+			if other.Group == consumer.Group {
+				bad.add(consumer.Pos.Problemf("group %s stands at line %d as well", consumer.Group, other.Pos.Line))
+			}
+		}
+	}
+}
+
+func (c *Config) needCluster(bad *problems, at Pos, name string) {
+	if c.Cluster(name) == nil {
+		bad.add(at.Problemf("there is no cluster %q under clusters", name))
+	}
+}
+
+func (c *Config) needConnection(bad *problems, at Pos, name string) {
+	if c.Connection(name) == nil {
+		bad.add(at.Problemf("there is no connection %q under connections", name))
+	}
+}
+
+func (c *Config) checkGroup(bad *problems, g Group) {
+	if !groupName.MatchString(g.Name) {
+		bad.add(g.Pos.Problemf("a group's name is 1 to 249 letters, digits, dots, dashes and underscores"))
+	}
+	if g.Cluster != "" {
+		c.needCluster(bad, g.Pos, g.Cluster)
+	}
+	if g.Evidence != nil {
+		c.needConnection(bad, g.Evidence.Pos, g.Evidence.Connection)
+	}
+	if g.Window != 0 && g.Effect != "external" {
+		bad.add(g.Pos.Problemf("idempotency_window is only for effect: external"))
+	}
+}
+
+func (c *Config) checkConsumer(bad *problems, consumer Consumer) {
+	if !groupName.MatchString(consumer.Group) {
+		bad.add(consumer.Pos.Problemf("a group's name is 1 to 249 letters, digits, dots, dashes and underscores"))
+	}
+	c.needCluster(bad, consumer.Pos, consumer.Cluster)
+	c.needConnection(bad, consumer.Pos, consumer.Connection)
+	for _, topic := range append([]string{consumer.DeadLetter}, consumer.Topics...) {
+		if topic != "" && !topicName.MatchString(topic) {
+			bad.add(consumer.Pos.Problemf("%q is no topic name", topic))
+		}
+	}
+	if consumer.HTTP != nil {
+		if _, ok := c.URLs[consumer.HTTP.Base]; !ok {
+			bad.add(consumer.Pos.Problemf("effect.http.base: there is no %q under urls", consumer.HTTP.Base))
+		}
+	}
+}
+
+// Unsupported lists what the file asks for and this version cannot do yet.
+// Nothing of it is ignored: serve and check refuse.
+func (c *Config) Unsupported() []error {
+	var out []error
+	later := func(at Pos, what string) {
+		out = append(out, at.Problemf("%s is not supported yet in this version: take it out to go on", what))
+	}
+	for _, cl := range c.Clusters {
+		if cl.Rabbit != nil {
+			later(cl.Pos, "a RabbitMQ cluster")
+		}
+	}
+	for _, conn := range c.Connections {
+		if conn.Kind == "mysql" {
+			later(conn.Pos, "a MySQL connection")
+		}
+	}
+	for _, consumer := range c.Consumers {
+		if consumer.Strategy != "consume_record" {
+			later(consumer.Pos, "strategy "+consumer.Strategy)
+		}
+		if consumer.Retry.Mode != "blocking" {
+			later(consumer.Pos, "retry mode "+consumer.Retry.Mode)
+		}
+	}
+	if c.ReconcileDir != "" {
+		later(c.reconcilePos, "reconciliation")
+	}
+	return out
+}

@@ -1,0 +1,205 @@
+// Package config reads console.yaml. Unknown keys, wrong types and missing keys
+// are errors that name file, line and key. Secrets stay in environment variables
+// and files; only their names are in the file.
+package config
+
+import "time"
+
+// Config is a whole console.yaml. Lists keep the file's order.
+type Config struct {
+	File string // as given, for messages
+
+	Environment string // shown on every page
+	Listen      string // host:port
+	Database    Secret // the console's own PostgreSQL
+
+	Clusters    []Cluster
+	Connections []Connection
+	Sources     []Source
+	Groups      []Group
+	Consumers   []Consumer
+
+	URLs         map[string]string // bases that http effects may call, by name
+	ReconcileDir string            // "": none
+	Dialects     string            // a file with dialects of one's own; "": none
+
+	Approval  Approval
+	Retention Retention
+	Web       Web
+
+	reconcilePos Pos
+}
+
+// Pos is where something stands in the file, for messages about it.
+type Pos struct {
+	File string
+	Line int
+	Key  string // path, such as consumers[0].connection
+}
+
+// Cluster is a named broker connection; exactly one of Kafka and Rabbit is set.
+type Cluster struct {
+	Pos    Pos
+	Name   string
+	Kafka  *Kafka
+	Rabbit *Rabbit
+}
+
+// Kafka is how to reach a Kafka cluster.
+type Kafka struct {
+	Brokers []string
+	TLS     *TLS
+	SASL    *SASL
+}
+
+// TLS turns encryption on; its files are PEM.
+type TLS struct {
+	CAFile     string // "": the system's roots
+	CertFile   string
+	KeyFile    string
+	ServerName string
+}
+
+// SASL is how to sign in to Kafka.
+type SASL struct {
+	Mechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
+	User      Secret
+	Password  Secret
+}
+
+// Rabbit is how to reach a RabbitMQ broker.
+type Rabbit struct {
+	URL           Secret
+	ManagementURL Secret
+}
+
+// Connection is a named business database. The console reads it in read-only
+// transactions; config-file consumers and migrate --target use Writer.
+type Connection struct {
+	Pos    Pos
+	Name   string
+	Kind   string // postgres | mysql
+	URL    Secret
+	Writer Secret // defaults to URL
+}
+
+// EventID says where a message's event id stands. The header comes first.
+type EventID struct {
+	Header string
+	JSON   string // path such as $.eventId
+}
+
+// Source is what is drained: topics of a cluster that match the pattern.
+type Source struct {
+	Pos     Pos
+	Cluster string
+	Pattern string // * stands for any characters
+	EventID EventID
+	Group   string // of queues, which name none; "" elsewhere
+}
+
+// Group is what is known of a consumer group that the broker does not say.
+type Group struct {
+	Pos      Pos
+	Name     string
+	Cluster  string // "": any
+	Evidence *Evidence
+	Effect   string        // local | external
+	Window   time.Duration // idempotency window of an external effect; 0: none
+	Order    string        // none | key | "": not declared
+	Topics   []string
+	Target   string // group_target
+}
+
+// Evidence is where a group's consume records are looked up.
+type Evidence struct {
+	Pos           Pos
+	Connection    string
+	Table         string
+	EventID       string
+	ConsumerGroup string
+	ConsumedAt    string
+	CompleteSince time.Time
+	Retention     time.Duration // 0: kept for ever
+}
+
+// Consumer is a group that the console runs.
+type Consumer struct {
+	Pos         Pos
+	Group       string
+	Cluster     string
+	Topics      []string
+	Connection  string
+	EventID     EventID
+	Strategy    string // consume_record | unique_key | state | lock | version
+	SQL         string // exactly one of SQL and HTTP is set
+	HTTP        *HTTP
+	Retry       Retry
+	DeadLetter  string // "": <topic>.DLT
+	Concurrency int    // workers; each owns whole partitions
+}
+
+// HTTP is an effect outside the database: one request per event.
+type HTTP struct {
+	Base           string // a name in urls
+	Path           string // below the base; may be empty
+	Method         string
+	Body           string        // template; "": the message's payload
+	Timeout        time.Duration // at most 10 s
+	Accept202      bool          // 202 counts as done
+	IdempotencyKey string        // event | event_group
+}
+
+// Retry is what happens to a message whose handler failed.
+type Retry struct {
+	Mode       string // blocking | non_blocking
+	Attempts   int    // retries after the first try
+	Initial    time.Duration
+	Multiplier float64
+	Max        time.Duration
+}
+
+// Approval says what needs a second person.
+type Approval struct{ ReplaySize int }
+
+// Retention says how long things are kept.
+type Retention struct {
+	Letters        time.Duration
+	ConsumeRecords time.Duration // 0: computed
+}
+
+// Web is how browsers reach the console.
+type Web struct {
+	Secure         bool     // TLS ends before us: cookies are Secure
+	TrustedProxies []string // CIDR ranges whose X-Forwarded-For is believed
+}
+
+// Cluster returns the named cluster, or nil.
+func (c *Config) Cluster(name string) *Cluster {
+	for i := range c.Clusters {
+		if c.Clusters[i].Name == name {
+			return &c.Clusters[i]
+		}
+	}
+	return nil
+}
+
+// Connection returns the named connection, or nil.
+func (c *Config) Connection(name string) *Connection {
+	for i := range c.Connections {
+		if c.Connections[i].Name == name {
+			return &c.Connections[i]
+		}
+	}
+	return nil
+}
+
+// Consumer returns the consumer of the group, or nil.
+func (c *Config) Consumer(group string) *Consumer {
+	for i := range c.Consumers {
+		if c.Consumers[i].Group == group {
+			return &c.Consumers[i]
+		}
+	}
+	return nil
+}

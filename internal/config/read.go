@@ -1,0 +1,290 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// What holds where the file says nothing.
+const (
+	defaultListen     = "127.0.0.1:8080"
+	defaultReplaySize = 1000
+	defaultLetters    = 180 * 24 * time.Hour
+	defaultTimeout    = 5 * time.Second
+	mostTimeout       = 10 * time.Second
+)
+
+func defaults(file string) *Config {
+	return &Config{
+		File: file, Listen: defaultListen, URLs: map[string]string{},
+		Approval:  Approval{ReplaySize: defaultReplaySize},
+		Retention: Retention{Letters: defaultLetters},
+	}
+}
+
+// secret reads the keys <name>_env and <name>_file into s.
+func secret(f fields, name string, s *Secret) {
+	read := func(into *string) func(node) {
+		return func(n node) {
+			if s.Set() {
+				n.fail("give %s_env or %s_file, not both", name, name)
+			}
+			s.Pos = n.pos()
+			n.text(into)
+		}
+	}
+	f[name+"_env"], f[name+"_file"] = read(&s.Env), read(&s.File)
+	f[name] = func(n node) {
+		s.Pos, s.Given = n.pos(), "refused"
+		n.fail("secrets are not written here: name an environment variable as %s_env or a file as %s_file", name, name)
+	}
+}
+
+// needSecret says which keys would have given a missing secret.
+func needSecret(n node, name string, s Secret) {
+	if !s.Set() {
+		n.fail("needs %s_env or %s_file", name, name)
+	}
+}
+
+func readDatabase(n node, s *Secret) {
+	f := fields{}
+	secret(f, "url", s)
+	n.object(f)
+	needSecret(n, "url", *s)
+}
+
+func readListen(n node, into *string) {
+	n.text(into)
+	if _, _, err := net.SplitHostPort(*into); err != nil {
+		n.fail("has to be host:port such as 127.0.0.1:8080, not %q", *into)
+	}
+}
+
+func readCluster(name string, n node) Cluster {
+	c := Cluster{Pos: n.pos(), Name: name}
+	n.object(fields{
+		"kafka":  func(n node) { c.Kafka = readKafka(n) },
+		"rabbit": func(n node) { c.Rabbit = readRabbit(n) },
+	})
+	if (c.Kafka == nil) == (c.Rabbit == nil) {
+		n.fail("has to have either kafka or rabbit")
+	}
+	return c
+}
+
+func readKafka(n node) *Kafka {
+	k := &Kafka{}
+	n.object(fields{
+		"brokers": func(n node) { readBrokers(n, &k.Brokers) },
+		"tls":     func(n node) { k.TLS = readTLS(n) },
+		"sasl":    func(n node) { k.SASL = readSASL(n) },
+	}, "brokers")
+	return k
+}
+
+func readBrokers(n node, into *[]string) {
+	n.texts(into)
+	for _, addr := range *into {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			n.fail("%q has to be host:port", addr)
+		}
+	}
+}
+
+func readTLS(n node) *TLS {
+	t := &TLS{}
+	n.object(fields{
+		"ca_file":     func(n node) { n.text(&t.CAFile) },
+		"cert_file":   func(n node) { n.text(&t.CertFile) },
+		"key_file":    func(n node) { n.text(&t.KeyFile) },
+		"server_name": func(n node) { n.text(&t.ServerName) },
+	})
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		n.fail("cert_file and key_file go together")
+	}
+	return t
+}
+
+func readSASL(n node) *SASL {
+	s := &SASL{}
+	f := fields{"mechanism": func(n node) { n.oneOf(&s.Mechanism, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") }}
+	secret(f, "user", &s.User)
+	secret(f, "password", &s.Password)
+	n.object(f, "mechanism")
+	needSecret(n, "user", s.User)
+	needSecret(n, "password", s.Password)
+	return s
+}
+
+func readRabbit(n node) *Rabbit {
+	r := &Rabbit{}
+	f := fields{}
+	secret(f, "url", &r.URL)
+	secret(f, "management_url", &r.ManagementURL)
+	n.object(f)
+	needSecret(n, "url", r.URL)
+	return r
+}
+
+func readConnection(name string, n node) Connection {
+	c := Connection{Pos: n.pos(), Name: name}
+	f := fields{"kind": func(n node) { n.oneOf(&c.Kind, "postgres", "mysql") }}
+	secret(f, "url", &c.URL)
+	secret(f, "writer_url", &c.Writer)
+	n.object(f, "kind")
+	needSecret(n, "url", c.URL)
+	if !c.Writer.Set() {
+		c.Writer = c.URL
+	}
+	return c
+}
+
+func readSource(n node) Source {
+	s := Source{Pos: n.pos()}
+	n.object(fields{
+		"cluster":  func(n node) { n.text(&s.Cluster) },
+		"pattern":  func(n node) { n.text(&s.Pattern) },
+		"event_id": func(n node) { readEventID(n, &s.EventID) },
+		"group":    func(n node) { n.text(&s.Group) },
+	}, "cluster", "pattern")
+	return s
+}
+
+func readEventID(n node, e *EventID) {
+	n.object(fields{
+		"header": func(n node) { n.text(&e.Header) },
+		"json":   func(n node) { n.text(&e.JSON) },
+	})
+	if e.Header == "" && e.JSON == "" {
+		n.fail("needs header or json")
+	}
+}
+
+func readGroup(name string, n node) Group {
+	g := Group{Pos: n.pos(), Name: name}
+	n.object(fields{
+		"cluster":            func(n node) { n.text(&g.Cluster) },
+		"evidence":           func(n node) { g.Evidence = readEvidence(n) },
+		"effect":             func(n node) { n.oneOf(&g.Effect, "local", "external") },
+		"idempotency_window": func(n node) { n.duration(&g.Window) },
+		"order":              func(n node) { n.oneOf(&g.Order, "none", "key") },
+		"topics":             func(n node) { n.texts(&g.Topics) },
+		"group_target":       func(n node) { n.text(&g.Target) },
+	})
+	return g
+}
+
+func readEvidence(n node) *Evidence {
+	e := &Evidence{Pos: n.pos(), EventID: "event_id", ConsumerGroup: "consumer_group", ConsumedAt: "consumed_at"}
+	n.object(fields{
+		"connection":     func(n node) { n.text(&e.Connection) },
+		"table":          func(n node) { n.text(&e.Table) },
+		"event_id":       func(n node) { n.text(&e.EventID) },
+		"consumer_group": func(n node) { n.text(&e.ConsumerGroup) },
+		"consumed_at":    func(n node) { n.text(&e.ConsumedAt) },
+		"complete_since": func(n node) { n.date(&e.CompleteSince) },
+		"retention":      func(n node) { n.duration(&e.Retention) },
+	}, "connection", "table", "complete_since")
+	return e
+}
+
+func readConsumer(n node) Consumer {
+	c := Consumer{Pos: n.pos(), Strategy: "consume_record", Retry: defaultRetry(), Concurrency: 1}
+	n.object(fields{
+		"group":       func(n node) { n.text(&c.Group) },
+		"cluster":     func(n node) { n.text(&c.Cluster) },
+		"topics":      func(n node) { n.texts(&c.Topics) },
+		"connection":  func(n node) { n.text(&c.Connection) },
+		"event_id":    func(n node) { readEventID(n, &c.EventID) },
+		"strategy":    func(n node) { n.oneOf(&c.Strategy, "consume_record", "unique_key", "state", "lock", "version") },
+		"effect":      func(n node) { readEffect(n, &c) },
+		"retry":       func(n node) { readRetry(n, &c.Retry) },
+		"dead_letter": func(n node) { n.text(&c.DeadLetter) },
+		"concurrency": func(n node) { n.whole(&c.Concurrency, 1) },
+	}, "group", "cluster", "topics", "connection", "event_id", "effect")
+	return c
+}
+
+func readEffect(n node, c *Consumer) {
+	n.object(fields{
+		"sql":  func(n node) { n.text(&c.SQL) },
+		"http": func(n node) { c.HTTP = readHTTP(n) },
+	})
+	if (c.SQL == "") == (c.HTTP == nil) {
+		n.fail("has to have either sql or http")
+	}
+}
+
+func readHTTP(n node) *HTTP {
+	h := &HTTP{Method: "POST", Timeout: defaultTimeout, IdempotencyKey: "event"}
+	n.object(fields{
+		"base":            func(n node) { n.text(&h.Base) },
+		"path":            func(n node) { n.text(&h.Path) },
+		"method":          func(n node) { n.oneOf(&h.Method, "POST", "PUT", "PATCH", "DELETE") },
+		"body":            func(n node) { n.text(&h.Body) },
+		"timeout":         func(n node) { readTimeout(n, &h.Timeout) },
+		"accept_202":      func(n node) { n.yes(&h.Accept202) },
+		"idempotency_key": func(n node) { n.oneOf(&h.IdempotencyKey, "event", "event_group") },
+	}, "base")
+	return h
+}
+
+func readTimeout(n node, into *time.Duration) {
+	n.duration(into)
+	if *into <= 0 || *into > mostTimeout {
+		n.fail("has to be more than 0 and at most %s", mostTimeout)
+	}
+}
+
+func defaultRetry() Retry {
+	return Retry{Mode: "blocking", Attempts: 3, Initial: time.Second, Multiplier: 2, Max: 10 * time.Second}
+}
+
+func readRetry(n node, r *Retry) {
+	n.object(fields{
+		"mode":       func(n node) { n.oneOf(&r.Mode, "blocking", "non_blocking") },
+		"attempts":   func(n node) { n.whole(&r.Attempts, 0) },
+		"initial":    func(n node) { n.duration(&r.Initial) },
+		"multiplier": func(n node) { n.number(&r.Multiplier, 1) },
+		"max":        func(n node) { n.duration(&r.Max) },
+	})
+	if r.Max < r.Initial {
+		n.fail("max (%s) is less than initial (%s)", r.Max, r.Initial)
+	}
+}
+
+func readURLs(n node, c *Config) {
+	n.named(func(name string, v node) {
+		var base string
+		v.text(&base)
+		u, err := url.Parse(base)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
+			v.fail("has to be a base address such as http://points.internal:8080, not %q", base)
+		}
+		c.URLs[name] = strings.TrimRight(base, "/")
+	})
+}
+
+func readRetention(n node, r *Retention) {
+	n.object(fields{
+		"letters": func(n node) { n.duration(&r.Letters) },
+		"consume_records": func(n node) {
+			if n.Value != "computed" {
+				n.duration(&r.ConsumeRecords)
+			}
+		},
+	})
+}
+
+func readProxies(n node, into *[]string) {
+	n.texts(into)
+	for _, p := range *into {
+		if _, err := netip.ParsePrefix(p); err != nil {
+			n.fail("%q has to be a range such as 10.0.0.0/8", p)
+		}
+	}
+}
