@@ -38,8 +38,8 @@ func (f Fault) SafeCount() int64 { return f.Verdicts[Safe] + f.Verdicts[AlreadyA
 // FaultTab is one of the tabs over the fault list.
 type FaultTab string
 
-// The tabs. A fault stands in exactly one of them, besides TabAll; Replaying is
-// an exception and also holds faults that stand in another.
+// The tabs. Muted faults stand in no other tab but Replaying and All; a fault
+// with open and replaying letters stands in Open and in Replaying.
 const (
 	TabOpen      FaultTab = "open"
 	TabReplaying FaultTab = "replaying"

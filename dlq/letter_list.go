@@ -2,9 +2,11 @@ package dlq
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -23,10 +25,97 @@ type LetterPage struct {
 	Prev  string // cursor of the newer page; "" at the start
 }
 
+// letterColumns and letterJoins read a Letter from dead_letter d.
+const (
+	letterColumns = `
+  d.id, d.state, d.state_at, s.cluster, s.broker, s.name, n.name, d.event_id, d.event_time, g.name,
+  o.name, d.origin_partition, d.origin_offset, c.name, d.error_message, d.attempts, d.occurrences,
+  d.failed_at, d.fault_id, d.replay_count, d.verdict, d.verdict_at, d.flags, d.drain_partition, d.drain_offset`
+	letterJoins = `
+JOIN letter_source s ON s.id = d.source_id
+JOIN letter_name n ON n.id = d.dialect_id
+LEFT JOIN letter_name g ON g.id = d.group_id
+LEFT JOIN letter_name c ON c.id = d.class_id
+LEFT JOIN letter_name o ON o.id = d.origin_id`
+)
+
+// scanLetter reads letterColumns, and whatever more the caller selects after them.
+func scanLetter(row pgx.CollectableRow, more ...any) (Letter, error) {
+	var l Letter
+	var broker int16
+	err := row.Scan(append([]any{
+		&l.ID, &l.State, &l.StateAt, &l.Cluster, &broker, &l.Source, &l.Dialect, &l.EventID, &l.EventTime, &l.Group,
+		&l.Origin.Topic, &l.Origin.Partition, &l.Origin.Offset, &l.ErrorClass, &l.ErrorMessage, &l.Attempts, &l.Occurrences,
+		&l.FailedAt, &l.FaultID, &l.ReplayCount, &l.Verdict, &l.VerdictAt, &l.Flags, &l.DrainPartition, &l.DrainOffset,
+	}, more...)...)
+	l.Broker = brokerName(broker)
+	l.DrainedAt = arrived(l.ID)
+	return l, err
+}
+
 // List gives one page of the letters that match, newest arrival first. Errors:
 // *ErrBadFilter.
 func (l *Letters) List(ctx context.Context, f LetterFilter, p Page) (LetterPage, error) {
-	return LetterPage{}, errors.ErrUnsupported
+	rows, err := p.rows()
+	if err != nil {
+		return LetterPage{}, err
+	}
+	place := cursor{direction: older, id: uuid.Max}
+	if p.Cursor != "" {
+		if place, err = decodeCursor(p.Cursor, f); err != nil {
+			return LetterPage{}, err
+		}
+	}
+	q, err := l.query(ctx, f)
+	if err != nil || q.none {
+		return LetterPage{}, err
+	}
+	q.place(place)
+	items, err := l.read(ctx, q, place.direction, rows+1)
+	if err != nil {
+		return LetterPage{}, err
+	}
+	return letterPage(items, f, p.Cursor, place.direction, rows), nil
+}
+
+// letterPage cuts off the one row too many and makes the cursors.
+func letterPage(items []Letter, f LetterFilter, came string, direction byte, rows int) LetterPage {
+	more := len(items) > rows
+	items = items[:min(len(items), rows)]
+	if direction == newer {
+		slices.Reverse(items)
+	}
+	page := LetterPage{Items: items}
+	if len(items) == 0 {
+		return page
+	}
+	if more && direction == older || direction == newer {
+		page.Next = cursor{direction: older, id: items[len(items)-1].ID}.encode(f)
+	}
+	if more && direction == newer || direction == older && came != "" {
+		page.Prev = cursor{direction: newer, id: items[0].ID}.encode(f)
+	}
+	return page
+}
+
+func (l *Letters) read(ctx context.Context, q letterQuery, direction byte, rows int) ([]Letter, error) {
+	order := "DESC"
+	if direction == newer {
+		order = "ASC"
+	}
+	sql := "SELECT" + letterColumns + "\nFROM (" + q.ids(direction) + ") p JOIN dead_letter d ON d.id = p.id" +
+		letterJoins + "\nORDER BY p.id " + order
+	var items []Letter
+	b := &pgx.Batch{}
+	generic(b)
+	b.Queue(sql, q.named(rows)).Query(func(rows pgx.Rows) (err error) {
+		items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Letter, error) { return scanLetter(row) })
+		return err
+	})
+	if err := l.pool.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("list letters: %w", err)
+	}
+	return items, nil
 }
 
 // CountLimit is where bounded counts stop: a higher count reads "10,000+".
@@ -36,11 +125,76 @@ const CountLimit = 10_000
 // state and what a fault determines; else it stops at CountLimit and bounded is
 // true when there are more.
 func (l *Letters) Count(ctx context.Context, f LetterFilter) (n int64, bounded bool, err error) {
-	return 0, false, errors.ErrUnsupported
+	if err := f.check(); err != nil {
+		return 0, false, err
+	}
+	if f.byFault() {
+		n, err = l.countByFault(ctx, f)
+		return n, false, err
+	}
+	q, err := l.query(ctx, f)
+	if err != nil || q.none {
+		return 0, false, err
+	}
+	b := &pgx.Batch{}
+	generic(b)
+	b.Queue("SELECT count(*) FROM ("+q.ids(older)+") x", q.named(CountLimit+1)).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
+	if err := l.pool.SendBatch(ctx, b).Close(); err != nil {
+		return 0, false, fmt.Errorf("count letters: %w", err)
+	}
+	return min(n, CountLimit), n > CountLimit, nil
+}
+
+// countByFault adds up the counters and what is not folded into them yet, as of
+// one moment.
+func (l *Letters) countByFault(ctx context.Context, f LetterFilter) (int64, error) {
+	dims, ok, err := l.dimensions(ctx, f)
+	if err != nil || !ok {
+		return 0, err
+	}
+	where := "true"
+	if len(dims) > 0 {
+		where = conditions(dims, "f")
+	}
+	args := dimensionArgs(dims)
+	args["state"] = int16(f.State)
+	sql := `
+WITH hit AS (SELECT f.id, f.open_n, f.replaying_n, f.resolved_n, f.discarded_n FROM fault f WHERE ` + where + `)
+SELECT coalesce((SELECT sum(CASE @state::smallint WHEN 1 THEN open_n WHEN 2 THEN replaying_n WHEN 3 THEN resolved_n
+    WHEN 4 THEN discarded_n ELSE open_n + replaying_n + resolved_n + discarded_n END) FROM hit), 0)::bigint
+  + coalesce((SELECT sum(x.n) FROM fault_delta x WHERE (@state = 0 OR x.state = @state)
+      AND x.fault_id IN (SELECT id FROM hit)), 0)::bigint`
+	var n int64
+	if err := l.pool.QueryRow(ctx, sql, args).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count letters by fault: %w", err)
+	}
+	return n, nil
 }
 
 // Neighbours gives the letters before (newer) and after (older) id in the list
 // that f makes; uuid.Nil where there is none.
-func (l *Letters) Neighbours(ctx context.Context, id uuid.UUID, f LetterFilter) (newer, older uuid.UUID, err error) {
-	return uuid.Nil, uuid.Nil, errors.ErrUnsupported
+func (l *Letters) Neighbours(ctx context.Context, id uuid.UUID, f LetterFilter) (before, after uuid.UUID, err error) {
+	q, err := l.query(ctx, f)
+	if err != nil || q.none {
+		return uuid.Nil, uuid.Nil, err
+	}
+	b := &pgx.Batch{}
+	generic(b)
+	queueNeighbour(b, q, newer, id, &before)
+	queueNeighbour(b, q, older, id, &after)
+	if err := l.pool.SendBatch(ctx, b).Close(); err != nil {
+		return uuid.Nil, uuid.Nil, fmt.Errorf("neighbours of letter %s: %w", id, err)
+	}
+	return before, after, nil
+}
+
+func queueNeighbour(b *pgx.Batch, q letterQuery, direction byte, id uuid.UUID, out *uuid.UUID) {
+	q.place(cursor{direction: direction, id: id})
+	b.Queue(q.ids(direction), q.named(1)).Query(func(rows pgx.Rows) error {
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if len(ids) == 1 {
+			*out = ids[0]
+		}
+		return err
+	})
 }

@@ -1,0 +1,365 @@
+package dlq
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// maxFaultBranches is how many faults a list merges before one index with a
+// condition is cheaper.
+const maxFaultBranches = 200
+
+// check refuses values that no letter can have.
+func (f LetterFilter) check() error {
+	if f.State < 0 || f.State > Discarded {
+		return &ErrBadFilter{Field: "state", Reason: "must be one of open, replaying, resolved, discarded"}
+	}
+	if f.FaultID < 0 {
+		return &ErrBadFilter{Field: "fault_id", Reason: "must be a positive integer"}
+	}
+	for _, v := range [][2]string{
+		{"cluster", f.Cluster}, {"source", f.Source}, {"dialect", f.Dialect}, {"event_id", f.EventID},
+		{"consumer_group", f.Group}, {"error_class", f.ErrorClass}, {"origin_topic", f.OriginTopic},
+	} {
+		if err := filterText(v[0], v[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// byFault reports whether counters alone know how many letters match.
+func (f LetterFilter) byFault() bool {
+	return f.EventID == "" && f.Since.IsZero() && f.Until.IsZero()
+}
+
+// letterQuery is a filter whose names are looked up: what one statement needs.
+type letterQuery struct {
+	state  State
+	where  string // conditions on dead_letter's columns; "" for all
+	faults []int32
+	via    bool // through faults
+	none   bool // nothing can match
+	args   pgx.NamedArgs
+	lower  uuid.UUID // exclusive
+	upper  uuid.UUID // exclusive
+}
+
+// dimension is a filter that the fault determines.
+type dimension struct {
+	column  string // in fault and in dead_letter alike, but for fault_id
+	arg     string
+	value   any
+	indexed bool // dead_letter has an index (column, state, id)
+}
+
+const sqlFilterNames = `
+SELECT
+  (SELECT array_agg(id ORDER BY id) FROM letter_source WHERE (@cluster = '' OR cluster = @cluster) AND (@source = '' OR name = @source)),
+  (SELECT id FROM letter_name WHERE kind = 1 AND name = @group),
+  (SELECT id FROM letter_name WHERE kind = 2 AND name = @class),
+  (SELECT id FROM letter_name WHERE kind = 3 AND name = @origin),
+  (SELECT id FROM letter_name WHERE kind = 5 AND name = @dialect)`
+
+// dimensions looks up the names of a filter. ok is false when one of them is
+// unknown, so that nothing matches.
+func (l *Letters) dimensions(ctx context.Context, f LetterFilter) (dims []dimension, ok bool, err error) {
+	return lookUpDimensions(ctx, l.pool, f)
+}
+
+type rowQuerier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func lookUpDimensions(ctx context.Context, db rowQuerier, f LetterFilter) ([]dimension, bool, error) {
+	var sources []int32
+	var group, class, origin, dialect *int32
+	err := db.QueryRow(ctx, sqlFilterNames, pgx.NamedArgs{
+		"cluster": f.Cluster, "source": f.Source, "group": f.Group,
+		"class": f.ErrorClass, "origin": f.OriginTopic, "dialect": f.Dialect,
+	}).Scan(&sources, &group, &class, &origin, &dialect)
+	if err != nil {
+		return nil, false, fmt.Errorf("look up filter names: %w", err)
+	}
+	var dims []dimension
+	if f.FaultID != 0 {
+		dims = append(dims, dimension{"fault_id", "fault", f.FaultID, true})
+	}
+	if f.Cluster != "" || f.Source != "" {
+		if len(sources) == 0 {
+			return nil, false, nil
+		}
+		dims = append(dims, sourceDimension(sources))
+	}
+	for _, n := range []struct {
+		asked   string
+		id      *int32
+		column  string
+		indexed bool
+	}{
+		{f.Group, group, "group_id", true}, {f.ErrorClass, class, "class_id", true},
+		{f.OriginTopic, origin, "origin_id", false}, {f.Dialect, dialect, "dialect_id", false},
+	} {
+		switch {
+		case n.asked == "":
+		case n.id == nil:
+			return nil, false, nil
+		default:
+			dims = append(dims, dimension{n.column, n.column, *n.id, n.indexed})
+		}
+	}
+	return dims, true, nil
+}
+
+// sourceDimension: a cluster, or a topic that was created anew, is several sources.
+func sourceDimension(ids []int32) dimension {
+	if len(ids) == 1 {
+		return dimension{"source_id", "source", ids[0], true}
+	}
+	return dimension{"source_id", "source", ids, false}
+}
+
+// condition compares the dimension's column in a table that is named alias.
+func (d dimension) condition(alias string) string {
+	column := d.column
+	if alias == "f" && column == "fault_id" {
+		column = "id"
+	}
+	if _, many := d.value.([]int32); many {
+		return alias + "." + column + " = ANY(@" + d.arg + ")"
+	}
+	return alias + "." + column + " = @" + d.arg
+}
+
+func conditions(dims []dimension, alias string) string {
+	parts := make([]string, len(dims))
+	for i, d := range dims {
+		parts[i] = d.condition(alias)
+	}
+	return strings.Join(parts, " AND ")
+}
+
+func dimensionArgs(dims []dimension) pgx.NamedArgs {
+	args := pgx.NamedArgs{}
+	for _, d := range dims {
+		args[d.arg] = d.value
+	}
+	return args
+}
+
+// query chooses how to find the letters of a filter: by event id, by one index,
+// or through the faults that match.
+func (l *Letters) query(ctx context.Context, f LetterFilter) (letterQuery, error) {
+	if err := f.check(); err != nil {
+		return letterQuery{}, err
+	}
+	dims, ok, err := l.dimensions(ctx, f)
+	if err != nil {
+		return letterQuery{}, err
+	}
+	q := letterQuery{state: f.State, none: !ok, args: dimensionArgs(dims), lower: idFloor(f.Since), upper: idCeiling(f.Until)}
+	switch {
+	case q.none || len(dims) == 0 && f.EventID == "":
+	case f.EventID != "":
+		q.args["event"] = f.EventID
+		q.where = strings.Join(append([]string{"d.event_id = @event"}, nonEmpty(conditions(dims, "d"))...), " AND ")
+	case len(dims) == 1 && dims[0].indexed:
+		q.where = conditions(dims, "d")
+	default:
+		err = l.queryByFaults(ctx, &q, dims)
+	}
+	return q, err
+}
+
+func nonEmpty(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
+}
+
+// queryByFaults resolves the dimensions to faults. Where there are too many, the
+// rarest index is walked with the rest as conditions.
+func (l *Letters) queryByFaults(ctx context.Context, q *letterQuery, dims []dimension) error {
+	sql := "SELECT f.id FROM fault f WHERE " + conditions(dims, "f") + fmt.Sprintf(" LIMIT %d", maxFaultBranches+1)
+	rows, err := l.pool.Query(ctx, sql, q.args)
+	if err != nil {
+		return fmt.Errorf("query faults of a filter: %w", err)
+	}
+	q.faults, err = pgx.CollectRows(rows, pgx.RowTo[int32])
+	if err != nil {
+		return fmt.Errorf("read faults of a filter: %w", err)
+	}
+	q.none = len(q.faults) == 0
+	q.via = len(q.faults) <= maxFaultBranches
+	if !q.via {
+		q.where, err = l.rarest(ctx, dims)
+	}
+	return err
+}
+
+// rarest writes the conditions so that only the rarest indexed column can be
+// found by its index: a column in an expression is invisible to one.
+func (l *Letters) rarest(ctx context.Context, dims []dimension) (string, error) {
+	best, bestN := -1, int64(0)
+	for i, d := range dims {
+		if !d.indexed {
+			continue
+		}
+		var n int64
+		sql := "SELECT coalesce(sum(open_n + replaying_n + resolved_n + discarded_n), 0)::bigint FROM fault f WHERE " + d.condition("f")
+		if err := l.pool.QueryRow(ctx, sql, pgx.NamedArgs{d.arg: d.value}).Scan(&n); err != nil {
+			return "", fmt.Errorf("count letters of a filter: %w", err)
+		}
+		if best < 0 || n < bestN {
+			best, bestN = i, n
+		}
+	}
+	parts := make([]string, len(dims))
+	for i, d := range dims {
+		parts[i] = d.condition("d")
+		if i != best {
+			parts[i] = strings.Replace(parts[i], " = ", " + 0 = ", 1)
+		}
+	}
+	return strings.Join(parts, " AND "), nil
+}
+
+// ids is the statement that yields the ids of a page, in the asked direction.
+func (q letterQuery) ids(direction byte) string {
+	order, states := "DESC", []State{Open, Replaying, Resolved, Discarded}
+	if direction == newer {
+		order = "ASC"
+	}
+	if q.state != 0 {
+		states = []State{q.state}
+	}
+	if q.via {
+		return q.idsViaFaults(order, states)
+	}
+	if q.where == "" && q.state == 0 {
+		return fmt.Sprintf(`SELECT d.id FROM dead_letter d WHERE d.id > @lower AND d.id < @upper ORDER BY d.id %s LIMIT @rows`, order)
+	}
+	branches := make([]string, len(states))
+	for i, s := range states {
+		cond := fmt.Sprintf("d.state = %d", s)
+		if q.where != "" {
+			cond = q.where + " AND " + cond
+		}
+		branches[i] = fmt.Sprintf(`(SELECT d.id FROM dead_letter d WHERE %s AND d.id > @lower AND d.id < @upper ORDER BY d.id %s LIMIT @rows)`, cond, order)
+	}
+	if len(branches) == 1 {
+		return branches[0][1 : len(branches[0])-1]
+	}
+	return strings.Join(branches, " UNION ALL ") + fmt.Sprintf(" ORDER BY id %s LIMIT @rows", order)
+}
+
+func (q letterQuery) idsViaFaults(order string, states []State) string {
+	list := make([]string, len(states))
+	for i, s := range states {
+		list[i] = fmt.Sprint(int16(s))
+	}
+	return fmt.Sprintf(`
+SELECT l.id FROM unnest(@faults::int[]) f(id)
+CROSS JOIN unnest('{%[2]s}'::smallint[]) s(state)
+CROSS JOIN LATERAL (
+  SELECT d.id FROM dead_letter d
+  WHERE d.fault_id = f.id AND d.state = s.state AND d.id > @lower AND d.id < @upper
+  ORDER BY d.id %[1]s LIMIT @rows) l
+ORDER BY l.id %[1]s LIMIT @rows`, order, strings.Join(list, ","))
+}
+
+// named gives the arguments of ids for a page of rows.
+func (q letterQuery) named(rows int) pgx.NamedArgs {
+	args := pgx.NamedArgs{"lower": q.lower, "upper": q.upper, "rows": rows}
+	if q.via {
+		args["faults"] = q.faults
+		return args
+	}
+	for k, v := range q.args {
+		args[k] = v
+	}
+	return args
+}
+
+// place narrows the query to one side of a cursor.
+func (q *letterQuery) place(c cursor) {
+	switch {
+	case c.direction == older && lessID(c.id, q.upper):
+		q.upper = c.id
+	case c.direction == newer && lessID(q.lower, c.id):
+		q.lower = c.id
+	}
+}
+
+func lessID(a, b uuid.UUID) bool { return strings.Compare(string(a[:]), string(b[:])) < 0 }
+
+// idAt is the smallest UUIDv7 that may name a millisecond, by letter_month's rule.
+func idAt(ms int64) uuid.UUID {
+	var id uuid.UUID
+	for i := range 6 {
+		id[i] = byte(ms >> (40 - 8*i))
+	}
+	return id
+}
+
+// ceilMillis is the first whole millisecond at or after t; letters are dated to
+// the millisecond.
+func ceilMillis(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.After(time.UnixMilli(ms)) {
+		ms++
+	}
+	return min(max(ms, 0), 1<<48-1)
+}
+
+// idFloor is an exclusive lower bound for letters of since or later.
+func idFloor(since time.Time) uuid.UUID {
+	if since.IsZero() {
+		return uuid.Nil
+	}
+	id := idAt(ceilMillis(since))
+	for i := 15; i >= 0; i-- { // minus one
+		id[i]--
+		if id[i] != 0xff {
+			return id
+		}
+	}
+	return uuid.Nil
+}
+
+// idCeiling is an exclusive upper bound for letters before until.
+func idCeiling(until time.Time) uuid.UUID {
+	if until.IsZero() {
+		return uuid.Max
+	}
+	return idAt(ceilMillis(until))
+}
+
+// arrived is the time that a letter's id names.
+func arrived(id uuid.UUID) time.Time {
+	var ms int64
+	for _, b := range id[:6] {
+		ms = ms<<8 | int64(b)
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// generic makes the batch's list statements use a generic plan: planning a
+// merge over many months costs more than running it (schema-probe.md).
+func generic(b *pgx.Batch) {
+	b.Queue(`SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true)`)
+}
+
+// brokerName is the API's name of letter_source.broker.
+func brokerName(kind int16) string {
+	if kind == 2 {
+		return "rabbitmq"
+	}
+	return "kafka"
+}
