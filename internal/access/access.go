@@ -95,3 +95,16 @@ func (r Role) AtMost(max Role) bool {
 	}
 	return slices.Contains(Roles, r)
 }
+
+// Within is what is left of r for somebody who holds max: r or max, whichever
+// is less, and Viewer, which every role includes, where neither is.
+func (r Role) Within(max Role) Role {
+	switch {
+	case r.AtMost(max):
+		return r
+	case max.AtMost(r):
+		return max
+	default:
+		return Viewer
+	}
+}

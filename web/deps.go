@@ -1,0 +1,39 @@
+package web
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"oncemore/dlq"
+)
+
+// Deps is everything the server needs. Nil is allowed only where said.
+type Deps struct {
+	Pool *pgxpool.Pool // the console's own database
+
+	Letters  *dlq.Letters
+	Faults   *dlq.Faults
+	Judge    *dlq.Judge
+	Origins  *dlq.Origins
+	Replays  *dlq.Replays
+	Overview *dlq.Overviews
+	Fleet    Fleet
+
+	Environment string   // shown on every page, such as "shop production"
+	Clusters    []string // names of the configured clusters
+	Version     string
+
+	Secure         bool           // reached over TLS, by us or by a proxy before us: Secure cookies and HSTS
+	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed; empty: nobody's
+
+	Logger   *slog.Logger
+	Clock    func() time.Time
+	Registry *prometheus.Registry            // served at /metrics; the parts register their collectors here
+	Ready    func(ctx context.Context) error // asked by /readyz besides the database; nil: nothing more
+	Try      Try                             // nil: not the demo, no Try it page
+}

@@ -1,0 +1,212 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"oncemore/dlq"
+	"oncemore/internal/access"
+	"oncemore/internal/audit"
+)
+
+// fieldError is input that the request itself got wrong: a parameter, or a field
+// of the body.
+type fieldError struct {
+	Field  string // API name; a JSON pointer's path for nested fields, such as overrides/0/verdict
+	Text   string // English, without the field
+	Status int    // 400: cannot be read; 422: can be read, but not done; 0: 400
+}
+
+func (e *fieldError) Error() string { return fmt.Sprintf("web: %s: %s", e.Field, e.Text) }
+
+var (
+	errTooLarge    = errors.New("web: the request is larger than the limit")
+	errMediaType   = errors.New("web: send application/json")
+	errCrossOrigin = errors.New("web: the request comes from another site")
+	errBusy        = errors.New("web: too many live pages are open")
+)
+
+// problem is how an error is told: to people by its catalog key, to programs as
+// problem+json.
+type problem struct {
+	Status int
+	Key    string // catalog key of the page's sentence; its last part names the problem type
+	Title  string // English, for programs
+}
+
+// problems is the one table from error to answer; the first that matches counts.
+var problems = []struct {
+	is error
+	problem
+}{
+	{errSignedOut, problem{http.StatusUnauthorized, "error.signed_out", "Sign in, or send a token"}},
+	{errUnknownToken, problem{http.StatusUnauthorized, "error.unknown_token", "The token is not known, or expired, or revoked"}},
+	{errCrossOrigin, problem{http.StatusForbidden, "error.cross_origin", "The request comes from another site"}},
+	{access.ErrForbidden, problem{http.StatusForbidden, "error.forbidden", "Your role does not allow this"}},
+	{access.ErrReasonRequired, problem{http.StatusUnprocessableEntity, "error.reason_required", "A reason is required"}},
+	{dlq.ErrNotFound, problem{http.StatusNotFound, "error.not_found", "Not found"}},
+	{ErrNoAccount, problem{http.StatusNotFound, "error.not_found", "Not found"}},
+	{ErrNoToken, problem{http.StatusNotFound, "error.not_found", "Not found"}},
+	{audit.ErrBadCursor, problem{http.StatusBadRequest, "error.bad_request", "The request is not valid"}},
+	{ErrAccountExists, problem{http.StatusConflict, "error.account_exists", "An account of that name exists"}},
+	{ErrLastAdmin, problem{http.StatusConflict, "error.last_admin", "The last admin that can sign in stays one"}},
+	{ErrBadName, problem{http.StatusUnprocessableEntity, "error.bad_name", "The name is not valid"}},
+	{ErrBadPassword, problem{http.StatusUnprocessableEntity, "error.bad_password", "The password is too short or too long"}},
+	{ErrBadRole, problem{http.StatusUnprocessableEntity, "error.bad_role", "There is no such role"}},
+	{ErrTokenRole, problem{http.StatusUnprocessableEntity, "error.token_role", "A token's role is at most that of its user"}},
+	{ErrTokenExpiry, problem{http.StatusUnprocessableEntity, "error.token_expiry", "The expiry lies in the past"}},
+	{ErrTokenName, problem{http.StatusUnprocessableEntity, "error.token_name", "The name is not valid"}},
+	{errTooLarge, problem{http.StatusRequestEntityTooLarge, "error.too_large", "The request is too large"}},
+	{errMediaType, problem{http.StatusUnsupportedMediaType, "error.media_type", "Send application/json"}},
+	{errBusy, problem{http.StatusServiceUnavailable, "error.busy", "Too many live pages are open"}},
+	{context.DeadlineExceeded, problem{http.StatusServiceUnavailable, "error.timeout", "It took too long"}},
+}
+
+var (
+	badRequest    = problem{http.StatusBadRequest, "error.bad_request", "The request is not valid"}
+	unprocessable = problem{http.StatusUnprocessableEntity, "error.unprocessable", "The request cannot be done as asked"}
+	internal      = problem{http.StatusInternalServerError, "error.internal", "Something failed here"}
+)
+
+// problemOf finds the answer to an error. An error that nobody foresaw is a 500.
+func problemOf(err error) problem {
+	if field, ok := errors.AsType[*fieldError](err); ok {
+		if field.Status == http.StatusUnprocessableEntity {
+			return unprocessable
+		}
+		return badRequest
+	}
+	if _, ok := errors.AsType[*dlq.ErrBadFilter](err); ok {
+		return badRequest
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return problemOf(errTooLarge)
+	}
+	for _, p := range problems {
+		if errors.Is(err, p.is) {
+			return p.problem
+		}
+	}
+	if fromEcho, ok := errors.AsType[*echo.HTTPError](err); ok && fromEcho.Code < 500 {
+		return problem{fromEcho.Code, echoKey(fromEcho.Code), http.StatusText(fromEcho.Code)}
+	}
+	return internal
+}
+
+func echoKey(status int) string {
+	switch status {
+	case http.StatusNotFound:
+		return "error.not_found"
+	case http.StatusMethodNotAllowed:
+		return "error.method"
+	}
+	return "error.bad_request"
+}
+
+// fieldOf names the field that an error is about, "" none.
+func fieldOf(err error) string {
+	if field, ok := errors.AsType[*fieldError](err); ok {
+		return field.Field
+	}
+	if filter, ok := errors.AsType[*dlq.ErrBadFilter](err); ok {
+		return filter.Field
+	}
+	switch {
+	case errors.Is(err, audit.ErrBadCursor):
+		return "cursor"
+	case errors.Is(err, access.ErrReasonRequired):
+		return "reason"
+	}
+	return ""
+}
+
+// detailOf is what may be said of an error: the text of those in the table,
+// nothing of the others.
+func detailOf(err error, p problem) string {
+	if field, ok := errors.AsType[*fieldError](err); ok {
+		return field.Text
+	}
+	if filter, ok := errors.AsType[*dlq.ErrBadFilter](err); ok {
+		return filter.Reason
+	}
+	switch {
+	case p.Status >= http.StatusInternalServerError:
+		return "The log has more under the request id. Nothing is known to have been changed."
+	case p.Key == "error.forbidden":
+		return strings.TrimPrefix(err.Error(), "access: ")
+	}
+	return p.Title + "."
+}
+
+// fail is echo's error handler: the one place where errors become answers.
+func (s *Server) fail(err error, c echo.Context) {
+	p := problemOf(err)
+	s.logFailure(c, err, p)
+	if c.Response().Committed {
+		return
+	}
+	if errors.Is(err, access.ErrForbidden) {
+		s.noteRefused(c, err)
+	}
+	if p.Status == http.StatusUnauthorized {
+		c.Response().Header().Set("WWW-Authenticate", `Bearer realm="oncemore"`)
+	}
+	if p.Status == http.StatusServiceUnavailable {
+		c.Response().Header().Set("Retry-After", "5")
+	}
+	send := s.sendErrorPage
+	if isAPI(c) {
+		send = s.sendProblem
+	}
+	if err := send(c, err, p); err != nil {
+		s.Logger.Error("answer with an error", "request_id", requestID(c), "error", err)
+	}
+}
+
+func (s *Server) logFailure(c echo.Context, err error, p problem) {
+	switch {
+	case errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil:
+		return // the reader went away
+	case p.Status >= http.StatusInternalServerError:
+		s.Logger.Error("request failed", "request_id", requestID(c), "route", c.Path(), "error", err)
+	}
+}
+
+// noteRefused keeps attempts beyond one's role in the audit log.
+func (s *Server) noteRefused(c echo.Context, cause error) {
+	actor, ok := c.Get(actorKey).(access.Actor)
+	if !ok {
+		return
+	}
+	err := s.note(c, actor, audit.Entry{Action: "access.refused", Target: c.Request().Method + " " + c.Path(),
+		Detail: map[string]string{"why": cause.Error()}})
+	if err != nil {
+		s.Logger.Error("audit a refusal", "request_id", requestID(c), "error", err)
+	}
+}
+
+// problemJSON is RFC 9457, with the members that clients of ours can use.
+type problemJSON struct {
+	Type      string `json:"type"`
+	Title     string `json:"title"`
+	Status    int    `json:"status"`
+	Detail    string `json:"detail"`
+	Instance  string `json:"instance"`
+	RequestID string `json:"request_id"`
+	Field     string `json:"field,omitempty"`
+}
+
+func (s *Server) sendProblem(c echo.Context, err error, p problem) error {
+	return sendJSON(c, p.Status, "application/problem+json", problemJSON{
+		Type:  "urn:oncemore:problem:" + strings.ReplaceAll(strings.TrimPrefix(p.Key, "error."), "_", "-"),
+		Title: p.Title, Status: p.Status, Detail: detailOf(err, p),
+		Instance: c.Request().URL.EscapedPath(), RequestID: requestID(c), Field: fieldOf(err),
+	})
+}
+
+func isAPI(c echo.Context) bool { return strings.HasPrefix(c.Request().URL.Path, "/api/") }

@@ -1,0 +1,117 @@
+// Package web serves the console: its pages, the JSON API, log-in and metrics.
+// It turns requests into calls of the domain packages and their answers into
+// HTML or JSON; what a role may do is decided there, not here.
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/alexedwards/scs/v2"
+	"github.com/labstack/echo/v4"
+
+	"oncemore/static"
+)
+
+// Server is the console's HTTP side.
+type Server struct {
+	Deps
+	echo     *echo.Echo
+	sessions *scs.SessionManager
+	accounts *Accounts
+	tokens   *Tokens
+	logins   *logins
+	ready    *readiness
+	streams  streams
+	close    []func()
+}
+
+// New builds the server and its routes. Close ends what it started.
+func New(d Deps) *Server {
+	s := &Server{Deps: d, accounts: NewAccounts(d.Pool), tokens: NewTokens(d.Pool, d.Clock), ready: &readiness{}}
+	s.logins = newLogins(d.Pool, d.Clock)
+	s.sessions = s.newSessions()
+	s.streams = newStreams()
+	s.echo = s.newEcho()
+	s.routes()
+	return s
+}
+
+// Handler is the whole site.
+func (s *Server) Handler() http.Handler { return s.echo }
+
+// Close ends the open streams and the background work of the server.
+func (s *Server) Close() {
+	s.streams.end()
+	for _, f := range s.close {
+		f()
+	}
+}
+
+// Time-outs of a connection. Writing has none of its own: a stream lives longer
+// than any page, so each answer sets its own deadline.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 30 * time.Second
+	writeTimeout      = 60 * time.Second
+	idleTimeout       = 2 * time.Minute
+	shutdownTimeout   = 10 * time.Second
+)
+
+// Serve answers requests on ln until ctx ends, then lets running requests finish
+// for at most ten seconds.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          s.errorLog(),
+	}
+	srv.RegisterOnShutdown(s.streams.end)
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(ln) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := srv.Shutdown(stopping); err != nil {
+		return errors.Join(fmt.Errorf("stop serving: %w", err), srv.Close())
+	}
+	return nil
+}
+
+// routes registers everything. The order says who may come in: open to all,
+// then the API with a token or a session, then the pages with a session.
+func (s *Server) routes() {
+	s.registerOpen()
+	s.registerAPI(s.echo.Group("/api/v1", s.apiAuth))
+	pages := s.echo.Group("", s.session, s.signedIn)
+	s.registerPages(pages)
+	if s.Try != nil {
+		s.registerTry(pages)
+	}
+}
+
+// registerOpen is what needs no account.
+func (s *Server) registerOpen() {
+	e := s.echo
+	e.GET("/healthz", s.healthz)
+	e.GET("/readyz", s.readyz)
+	e.GET("/metrics", s.metrics())
+	e.GET(static.Prefix+"*", echo.WrapHandler(static.Handler()))
+	e.HEAD(static.Prefix+"*", echo.WrapHandler(static.Handler()))
+	e.POST("/preferences", s.setPrefs)
+	e.GET("/login", s.loginPage, s.session)
+	e.POST("/login", s.login, s.session)
+	e.POST("/logout", s.logout, s.session)
+}
