@@ -149,8 +149,8 @@ func TestPostgresSaysWhenNothingFits(t *testing.T) {
 	}
 }
 
-// TestFetchedServerRuns downloads 15 MB.
-func TestFetchedServerRuns(t *testing.T) {
+// TestSoakFetchedServerRuns downloads 15 MB.
+func TestSoakFetchedServerRuns(t *testing.T) {
 	testkit.Soak(t)
 	dir := enterableDir(t)
 	own, err := serverOwner()

@@ -1,0 +1,22 @@
+.PHONY: test soak lint generate bench demo build
+
+test:     ## everything against real servers, as CI does
+	scripts/test unit
+
+soak:     ## the tests that take minutes, on servers of their own
+	scripts/test soak
+
+lint:
+	gofmt -l . && go vet ./... && go tool staticcheck ./...
+
+generate: ## pages from their templates
+	go tool templ generate -path views
+
+bench:    ## consume and drain, against what the database itself can do
+	scripts/bench
+
+demo:
+	go run ./cmd/console demo
+
+build:
+	CGO_ENABLED=0 go build -trimpath -o bin/console ./cmd/console
