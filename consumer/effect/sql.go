@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"oncemore/consumer"
+	"oncemore/consumer/pgstore"
 )
 
 // SQL is an effect on the database that holds the consume record: one
@@ -16,6 +19,11 @@ import (
 type SQL struct {
 	statement  statement
 	expectRows *int64
+
+	// proven: PostgreSQL has accepted the statement before. Until then, and for
+	// retries, it is sent by itself: a batch that cannot even be prepared does
+	// not say so through the statement's callback.
+	proven atomic.Bool
 }
 
 // NewSQL reads a statement with named parameters from the payload: `:orderId`,
@@ -52,33 +60,45 @@ func (s *SQL) Prepare(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// Execer is the part of a transaction that the effect needs.
-type Execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
+// BatchSize is 0: any number of events may share a transaction.
+func (s *SQL) BatchSize() int { return 0 }
 
-// Apply runs the statement for one event. The outcomes of its errors:
+// Handler queues the statement for each event: the statements of a batch cost
+// one round trip. The outcomes of its errors, here and at the commit:
 //
 //   - A field that is missing or cannot be used, a value that PostgreSQL
 //     refuses for its column (SQLSTATE class 22) and a null where none may be
 //     (23502) are permanent: the event will not change.
-//   - A statement that PostgreSQL does not understand or may not run (class 42,
-//     3F) is unavailable: it is the config or the schema that has to change, and
-//     a topic must not become dead letters meanwhile.
+//   - A statement that PostgreSQL does not understand or may not run (classes 42
+//     and 3F) is unavailable: it is the config or the schema that has to change,
+//     and a topic must not become dead letters meanwhile.
 //   - Everything else retries. Foreign keys, unique and check constraints do
 //     too: another event may mend them.
-func (s *SQL) Apply(ctx context.Context, tx Execer, ev consumer.Event) error {
-	args, err := s.args(ev)
-	if err != nil {
-		return consumer.Permanent(err)
+func (s *SQL) Handler() consumer.Handler[pgstore.Tx] {
+	return func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
+		args, err := s.args(ev)
+		if err != nil {
+			return consumer.Permanent(err)
+		}
+		if ev.Attempt > 1 || !s.proven.Load() {
+			return s.done(tx.Exec(ctx, s.statement.text, args...))
+		}
+		tx.Queue(s.statement.text, args...).Fn = func(results pgx.BatchResults) error {
+			return s.done(results.Exec())
+		}
+		return nil
 	}
-	tag, err := tx.Exec(ctx, s.statement.text, args...)
+}
+
+// done judges the answer to one statement.
+func (s *SQL) done(tag pgconn.CommandTag, err error) error {
 	if err != nil {
 		return sqlOutcome(err)
 	}
 	if s.expectRows != nil && tag.RowsAffected() != *s.expectRows {
 		return &RowsError{Want: *s.expectRows, Got: tag.RowsAffected()}
 	}
+	s.proven.Store(true)
 	return nil
 }
 
