@@ -133,21 +133,24 @@ type Consumer struct {
 	EventID     EventID
 	Strategy    string // consume_record | unique_key | state | lock | version
 	SQL         string // exactly one of SQL and HTTP is set
+	ExpectRows  *int64 // rows that SQL has to affect; nil: any number
 	HTTP        *HTTP
 	Retry       Retry
 	DeadLetter  string // "": <topic>.DLT
 	Concurrency int    // workers; each owns whole partitions
 }
 
-// HTTP is an effect outside the database: one request per event.
+// HTTP is an effect outside the database: one request per event. Values in Path,
+// Headers and Body that begin with a colon are fields of the message.
 type HTTP struct {
 	Base           string // a name in urls
 	Path           string // below the base; may be empty
-	Method         string
-	Body           string        // template; "": the message's payload
+	Method         string // POST, PUT, PATCH, DELETE
+	Headers        map[string]string
+	Body           any           // JSON tree; nil: the message's payload
 	Timeout        time.Duration // at most 10 s
 	Accept202      bool          // 202 counts as done
-	IdempotencyKey string        // event | event_group
+	IdempotencyKey string        // event | effect
 }
 
 // Retry is what happens to a message whose handler failed.

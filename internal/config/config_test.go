@@ -25,7 +25,7 @@ groups:
   sms: {effect: external, idempotency_window: 1d12h}
 consumers:
   - {group: points, cluster: shop, topics: [order.paid], connection: shop, event_id: {json: $.eventId}, effect: {sql: select 1}, retry: {attempts: 0, max: 90s}}
-  - {group: sms, cluster: shop, topics: [order.paid], connection: shop, event_id: {json: $.eventId}, effect: {http: {base: api, path: /send, timeout: 2s}}}
+  - {group: sms, cluster: shop, topics: [order.paid], connection: shop, event_id: {json: $.eventId}, effect: {http: {base: api, path: /send, timeout: 2s, headers: {X-Order: ":orderId"}, body: {order: ":orderId", n: 1}}}}
 urls: {api: "http://api.internal:8080/"}
 approval: {replay_size: 5}
 retention: {letters: 30d, consume_records: 90d}
@@ -59,6 +59,9 @@ func TestParseReadsEveryKey(t *testing.T) {
 	points, sms := c.Consumer("points"), c.Consumer("sms")
 	if points.Retry.Attempts != 0 || points.Retry.Max != 90*time.Second || points.Retry.Initial != time.Second || points.Strategy != "consume_record" {
 		t.Errorf("retry: %+v", points.Retry)
+	}
+	if body, ok := sms.HTTP.Body.(map[string]any); !ok || body["order"] != ":orderId" || body["n"] != 1 || sms.HTTP.Headers["X-Order"] != ":orderId" {
+		t.Errorf("http body: %#v", sms.HTTP.Body)
 	}
 	if sms.HTTP.Method != "POST" || sms.HTTP.Timeout != 2*time.Second || c.URLs["api"] != "http://api.internal:8080" {
 		t.Errorf("http: %+v", sms.HTTP)

@@ -211,12 +211,20 @@ func readConsumer(n node) Consumer {
 
 func readEffect(n node, c *Consumer) {
 	n.object(fields{
-		"sql":  func(n node) { n.text(&c.SQL) },
-		"http": func(n node) { c.HTTP = readHTTP(n) },
+		"sql":         func(n node) { n.text(&c.SQL) },
+		"expect_rows": func(n node) { c.ExpectRows = readRows(n) },
+		"http":        func(n node) { c.HTTP = readHTTP(n) },
 	})
 	if (c.SQL == "") == (c.HTTP == nil) {
 		n.fail("has to have either sql or http")
 	}
+}
+
+func readRows(n node) *int64 {
+	var rows int
+	n.whole(&rows, 0)
+	wide := int64(rows)
+	return &wide
 }
 
 func readHTTP(n node) *HTTP {
@@ -225,12 +233,29 @@ func readHTTP(n node) *HTTP {
 		"base":            func(n node) { n.text(&h.Base) },
 		"path":            func(n node) { n.text(&h.Path) },
 		"method":          func(n node) { n.oneOf(&h.Method, "POST", "PUT", "PATCH", "DELETE") },
-		"body":            func(n node) { n.text(&h.Body) },
+		"headers":         func(n node) { readHeaders(n, h) },
+		"body":            func(n node) { readBody(n, &h.Body) },
 		"timeout":         func(n node) { readTimeout(n, &h.Timeout) },
 		"accept_202":      func(n node) { n.yes(&h.Accept202) },
-		"idempotency_key": func(n node) { n.oneOf(&h.IdempotencyKey, "event", "event_group") },
+		"idempotency_key": func(n node) { n.oneOf(&h.IdempotencyKey, "event", "effect") },
 	}, "base")
 	return h
+}
+
+func readHeaders(n node, h *HTTP) {
+	h.Headers = map[string]string{}
+	n.named(func(name string, v node) {
+		var value string
+		v.text(&value)
+		h.Headers[name] = value
+	})
+}
+
+// readBody takes any tree: what its texts mean is the effect's business.
+func readBody(n node, into *any) {
+	if err := n.Decode(into); err != nil {
+		n.fail("cannot be read: %v", err)
+	}
 }
 
 func readTimeout(n node, into *time.Duration) {
