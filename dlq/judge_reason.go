@@ -3,6 +3,7 @@ package dlq
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // ReasonTexts are the English sentences of every reason, by catalog key. Values
@@ -75,3 +76,6 @@ func fill(template string, args map[string]any) string {
 	}
 	return template
 }
+
+// instant is how reasons carry times: RFC 3339 in UTC, to the millisecond.
+func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

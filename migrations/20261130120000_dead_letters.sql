@@ -63,7 +63,7 @@ create unique index letter_occurrence_place on letter_occurrence (source_id, par
 create table letter_verdict (
   letter_id uuid not null, group_id int not null,
   verdict smallint not null, reached boolean not null,   -- by the narrowest target
-  reason jsonb not null default '{}',        -- {key, args}: a sentence of the catalog
+  reason text not null default '', reason_key text not null default '', reason_args jsonb,
   consumed_at timestamptz, asked_at timestamptz not null,
   primary key (letter_id, group_id)
 );
@@ -134,7 +134,8 @@ create table replay (
   version bigint not null default 0,         -- grows with every change, for whoever polls
   drain_mark jsonb, drain_mark_at timestamptz, -- ends of the dead-letter topics, seen after passed_at of the claims
   target smallint not null,                  -- 1 origin, 2 group, 3 safe (narrowest)
-  letters int not null default 0, total int not null default 0, refused int not null default 0,
+  letters int not null default 0, total int not null default 0,
+  refused int not null default 0,            -- letters
   verdicts jsonb not null default '{}',      -- {"<verdict>": items}: headlines at plan, refused included
   sent int not null default 0, next_no int not null default 1,
   digest bytea not null, filter jsonb, fault_id int,
@@ -170,8 +171,10 @@ create table replay_item (
 ) with (fillfactor = 70);
 create table replay_item_letter (
   letter_id uuid not null, replay_id bigint not null, no int not null,
+  from_state smallint not null default 1,    -- at plan: 1 open, 3 resolved; goes back to it when nothing was sent
   primary key (letter_id, replay_id)
 );
+create index replay_item_letter_item on replay_item_letter (replay_id, no);
 create table replay_refused (
   replay_id bigint not null, letter_id uuid not null, group_id int not null,
   verdict smallint not null, reason text not null, reason_key text not null default '', reason_args jsonb,
