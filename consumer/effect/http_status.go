@@ -19,8 +19,9 @@ const maxRetryAfter = 15 * time.Minute
 
 // StatusError is an answer that is not "done".
 type StatusError struct {
-	Status  int
-	Excerpt string // first 300 bytes of the body, control characters replaced
+	Status     int
+	Excerpt    string        // first 300 bytes of the body, control characters replaced
+	RetryAfter time.Duration // what the service asked for, at most 15 min; 0: nothing
 }
 
 // Error says the status and what the service wrote.
@@ -42,7 +43,7 @@ func (h *HTTP) judge(resp *http.Response) error {
 		h.breaker.accepted()
 		return nil
 	}
-	err := &StatusError{Status: status, Excerpt: excerpt(resp.Body)}
+	err := &StatusError{Status: status, Excerpt: excerpt(resp.Body), RetryAfter: retryAfter(resp.Header.Get("Retry-After"), h.now())}
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusNotFound:
 		if h.breaker.refused(err) {
@@ -51,7 +52,7 @@ func (h *HTTP) judge(resp *http.Response) error {
 		return err
 	case mayPass(status):
 		h.breaker.unknown()
-		return retry(err, retryAfter(resp.Header.Get("Retry-After"), h.now()))
+		return retry(err)
 	default:
 		h.breaker.accepted() // the service knows us and looked at the request
 		return consumer.Permanent(err)
@@ -68,9 +69,9 @@ func mayPass(status int) bool {
 	return status < 400 || status >= 500
 }
 
-func retry(err error, after time.Duration) error {
-	if after > 0 {
-		return consumer.RetryAfter(err, after)
+func retry(err *StatusError) error {
+	if err.RetryAfter > 0 {
+		return consumer.RetryAfter(err, err.RetryAfter)
 	}
 	return err
 }
