@@ -2,6 +2,8 @@
 package kafka
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -12,9 +14,9 @@ import (
 type Options struct {
 	Topics []string // what the group consumes; <group>.replay is added
 
-	// Client holds seed brokers and, where needed, TLS, SASL and the client id.
-	// Options that would change how the consumer commits, subscribes, balances
-	// or produces are refused by New.
+	// Client holds how to connect: seed brokers and, where needed, TLS, SASL,
+	// client id. New refuses every kgo option that belongs to a group, consumer
+	// or producer: commits, subscription, balance and acks are the runtime's.
 	Client []kgo.Opt
 
 	// DeadLetterTopic takes what the group gives up on; "" is <topic>.DLT of
@@ -22,7 +24,7 @@ type Options struct {
 	DeadLetterTopic string
 
 	// CreateTopics makes missing dead-letter topics and <group>.replay at start,
-	// with the partition count of the (first) topic and the broker's default
+	// with the partition count of the first topic and the broker's default
 	// replication. Without it a missing dead-letter topic is an error that the
 	// consumer waits on, and a missing replay topic is picked up once it exists.
 	CreateTopics bool
@@ -30,10 +32,74 @@ type Options struct {
 	SessionTimeout   time.Duration // 0 is 45 s
 	RebalanceTimeout time.Duration // 0 is 60 s
 	// FinishTimeout bounds how long transactions under way may go on after a
-	// partition was revoked or the consumer was told to stop; 0 is 10 s. What is
-	// not finished is rolled back and delivered again.
+	// partition was revoked or the consumer was told to stop; 0 is 10 s, at most
+	// half the rebalance time-out. What is not finished is rolled back and
+	// delivered again.
 	FinishTimeout time.Duration
 }
 
 // ReplayTopic is where replays reach only this group.
 func ReplayTopic(group string) string { return group + ".replay" }
+
+func (o Options) complete() (Options, error) {
+	if o.SessionTimeout == 0 {
+		o.SessionTimeout = 45 * time.Second
+	}
+	if o.RebalanceTimeout == 0 {
+		o.RebalanceTimeout = 60 * time.Second
+	}
+	if o.FinishTimeout == 0 {
+		o.FinishTimeout = min(10*time.Second, o.RebalanceTimeout/2)
+	}
+	return o, o.validate()
+}
+
+func (o Options) validate() error {
+	if len(o.Topics) == 0 {
+		return errors.New("a topic is required")
+	}
+	for _, t := range o.Topics {
+		if t == "" {
+			return errors.New("a topic name is empty")
+		}
+	}
+	if o.FinishTimeout < 0 || o.FinishTimeout > o.RebalanceTimeout/2 {
+		return fmt.Errorf("finish time-out must be between 0 and half the rebalance time-out of %s", o.RebalanceTimeout)
+	}
+	return refuseOptions(o.Client)
+}
+
+// refuseOptions lets only connection options through. kgo's option kinds are
+// interfaces of their own, so this holds for options that kgo will add, too.
+func refuseOptions(opts []kgo.Opt) error {
+	for i, opt := range opts {
+		switch opt.(type) {
+		case kgo.GroupOpt:
+			return fmt.Errorf("client option %d is a group option: commits and membership belong to the runtime", i+1)
+		case kgo.ConsumerOpt:
+			return fmt.Errorf("client option %d is a consumer option: subscription and fetching belong to the runtime", i+1)
+		case kgo.ProducerOpt:
+			return fmt.Errorf("client option %d is a producer option: acks and idempotence belong to the runtime", i+1)
+		}
+	}
+	probe, err := kgo.NewClient(opts...) // connects to nothing by itself
+	if err != nil {
+		return fmt.Errorf("client options: %w", err)
+	}
+	defer probe.Close()
+	if probe.OptValue(kgo.AllowAutoTopicCreation) == true {
+		return errors.New("client option AllowAutoTopicCreation: topics are not created by looking at them")
+	}
+	return nil
+}
+
+// deadLetterTopic is where a record of topic goes that the group gives up on.
+func (o Options) deadLetterTopic(group, topic string) string {
+	switch {
+	case o.DeadLetterTopic != "":
+		return o.DeadLetterTopic
+	case topic == ReplayTopic(group):
+		return o.Topics[0] + ".DLT"
+	}
+	return topic + ".DLT"
+}
