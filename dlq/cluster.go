@@ -21,7 +21,6 @@ type Cluster struct {
 func NewCluster(name string, opts ...kgo.Opt) (*Cluster, error) {
 	producer, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.MaxProduceRequestsInflightPerBroker(5),
 	)...)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", name, err)
