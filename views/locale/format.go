@@ -176,3 +176,11 @@ func (l Locale) zone() *time.Location {
 func sameDay(a, b time.Time) bool {
 	return a.Year() == b.Year() && a.YearDay() == b.YearDay()
 }
+
+// Moment writes "14:32:08.416" for an instant of today, Short for an older one.
+func (l Locale) Moment(t time.Time) string {
+	if !sameDay(t.In(l.zone()), l.Now.In(l.zone())) {
+		return l.Short(t)
+	}
+	return t.In(l.zone()).Format("15:04:05.000")
+}
