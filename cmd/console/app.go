@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"oncemore/dlq"
+	"oncemore/dlq/dialect"
+	"oncemore/internal/config"
+	"oncemore/migrations"
+)
+
+// app is the console, wired from a config: every service of the domain, and the
+// connections they work on. What runs is chosen by role.
+type app struct {
+	conf  *config.Config
+	log   *slog.Logger
+	clock func() time.Time
+
+	pool     *pgxpool.Pool // the console's own database
+	business *connections
+	clusters map[string]*dlq.Cluster
+	dialects *dialect.Set
+
+	letters  *dlq.Letters
+	faults   *dlq.Faults
+	judge    *dlq.Judge
+	origins  *dlq.Origins
+	overview *dlq.Overviews
+	replays  *dlq.Replays
+}
+
+// openApp wires the console. Nothing is asked of a broker or a business
+// database yet; the console's own has to answer and has to be migrated.
+func openApp(ctx context.Context, conf *config.Config, log *slog.Logger) (*app, error) {
+	if err := errors.Join(conf.Unsupported()...); err != nil {
+		return nil, err
+	}
+	a := &app{conf: conf, log: log, clock: time.Now, business: newConnections(conf.Connections)}
+	if err := a.open(ctx); err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *app) open(ctx context.Context) (err error) {
+	if a.pool, err = openConsole(ctx, a.conf); err != nil {
+		return err
+	}
+	if err := needMigrated(ctx, a.pool); err != nil {
+		return err
+	}
+	if a.dialects, err = loadDialects(a.conf); err != nil {
+		return err
+	}
+	if a.clusters, err = openClusters(a.conf.Clusters); err != nil {
+		return err
+	}
+	groups, err := a.groupBook(ctx)
+	if err != nil {
+		return err
+	}
+	a.letters, a.faults = dlq.NewLetters(a.pool), dlq.NewFaults(a.pool)
+	a.judge = dlq.NewJudge(a.pool, a.clusters, groups, a.clock)
+	a.origins = dlq.NewOrigins(a.pool, a.judge.Topology())
+	a.overview = dlq.NewOverview(a.pool, a.judge.Topology(), a.clock)
+	a.replays, err = dlq.NewReplays(a.pool, a.clusters, a.judge, a.origins, dlq.ReplayOptions{
+		ApprovalSize: a.conf.Approval.ReplaySize, Clock: a.clock, Log: a.log,
+	})
+	return err
+}
+
+// close ends what open made, as far as it came.
+func (a *app) close() {
+	for _, c := range a.clusters {
+		c.Close()
+	}
+	a.business.close()
+	if a.pool != nil {
+		a.pool.Close()
+	}
+}
+
+// openConsole connects to the console's own database and asks it something.
+func openConsole(ctx context.Context, conf *config.Config) (*pgxpool.Pool, error) {
+	url, err := conf.Database.Value()
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("the console's database: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("the console's database does not answer: %w", err)
+	}
+	return pool, nil
+}
+
+func needMigrated(ctx context.Context, pool *pgxpool.Pool) error {
+	n, err := migrations.Pending(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		return fmt.Errorf("the console's database lacks %d migrations: run console migrate first", n)
+	}
+	return nil
+}
+
+func loadDialects(conf *config.Config) (*dialect.Set, error) {
+	var own []string
+	if conf.Dialects != "" {
+		own = append(own, conf.Dialects)
+	}
+	set, err := dialect.Load(own...)
+	if err != nil {
+		return nil, fmt.Errorf("dialects: %w", err)
+	}
+	return set, nil
+}

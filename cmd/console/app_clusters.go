@@ -1,0 +1,95 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"oncemore/dlq"
+	"oncemore/internal/config"
+)
+
+// openClusters makes the clients of all clusters, by name. They connect when
+// they are first used.
+func openClusters(all []config.Cluster) (map[string]*dlq.Cluster, error) {
+	made := make(map[string]*dlq.Cluster, len(all))
+	for _, c := range all {
+		opts, err := kafkaOptions(c.Kafka)
+		if err == nil {
+			made[c.Name], err = dlq.NewCluster(c.Name, opts...)
+		}
+		if err != nil {
+			for _, open := range made {
+				open.Close()
+			}
+			return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
+		}
+	}
+	return made, nil
+}
+
+// kafkaOptions are seeds, encryption and sign-in; what each client does besides
+// is its own affair.
+func kafkaOptions(k *config.Kafka) ([]kgo.Opt, error) {
+	opts := []kgo.Opt{kgo.SeedBrokers(k.Brokers...), kgo.ClientID("oncemore")}
+	if k.TLS != nil {
+		conf, err := tlsConfig(k.TLS)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.DialTLSConfig(conf))
+	}
+	if k.SASL != nil {
+		mechanism, err := saslMechanism(k.SASL)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.SASL(mechanism))
+	}
+	return opts, nil
+}
+
+func tlsConfig(t *config.TLS) (*tls.Config, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("tls.ca_file: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("tls.ca_file: no certificate in %s", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("tls.cert_file: %w", err)
+		}
+		conf.Certificates = []tls.Certificate{pair}
+	}
+	return conf, nil
+}
+
+func saslMechanism(s *config.SASL) (sasl.Mechanism, error) {
+	user, err1 := s.User.Value()
+	password, err2 := s.Password.Value()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	switch s.Mechanism {
+	case "SCRAM-SHA-256":
+		return scram.Auth{User: user, Pass: password}.AsSha256Mechanism(), nil
+	case "SCRAM-SHA-512":
+		return scram.Auth{User: user, Pass: password}.AsSha512Mechanism(), nil
+	default:
+		return plain.Auth{User: user, Pass: password}.AsMechanism(), nil
+	}
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncemore/consumer"
+	"oncemore/consumer/effect"
+	"oncemore/consumer/kafka"
+	"oncemore/consumer/pgstore"
+	"oncemore/internal/config"
+)
+
+// runner is one member of a consumer's group.
+type runner struct {
+	conf config.Consumer
+	consumer.Runner
+}
+
+// consumers builds the members that this process runs for the config's consumers.
+func (a *app) consumers(ctx context.Context) ([]runner, error) {
+	var all []runner
+	for _, c := range a.conf.Consumers {
+		made, err := a.consumer(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Pos, err)
+		}
+		all = append(all, made...)
+	}
+	return all, nil
+}
+
+func (a *app) consumer(ctx context.Context, c config.Consumer) ([]runner, error) {
+	does, err := a.effect(c)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := a.business.writer(ctx, c.Connection)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kafkaOptions(a.conf.Cluster(c.Cluster).Kafka)
+	if err != nil {
+		return nil, err
+	}
+	var members []runner
+	for range c.Concurrency {
+		member, err := kafka.New(a.consumerConfig(c, pgstore.New(pool, pgstore.Options{Logger: a.log}), does), kafkaConsumer(c, client))
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, runner{c, member})
+	}
+	return members, nil
+}
+
+func (a *app) consumerConfig(c config.Consumer, store *pgstore.Store, does effect.Effect) consumer.Config[pgstore.Tx] {
+	return consumer.Config[pgstore.Tx]{
+		Group: c.Group, Store: store, Handler: does.Handler(), BatchSize: does.BatchSize(),
+		EventID: consumer.EventIDSource{Header: c.EventID.Header, JSON: c.EventID.JSON},
+		Retry:   retryPolicy(c.Retry), Logger: a.log, Now: a.clock,
+	}
+}
+
+func kafkaConsumer(c config.Consumer, client []kgo.Opt) kafka.Options {
+	return kafka.Options{Topics: c.Topics, Client: client, DeadLetterTopic: c.DeadLetter, CreateTopics: true}
+}
+
+// retryPolicy says none as a negative number: zero is the library's default.
+func retryPolicy(r config.Retry) consumer.RetryPolicy {
+	p := consumer.RetryPolicy{Attempts: r.Attempts, Initial: r.Initial, Multiplier: r.Multiplier, Max: r.Max}
+	if r.Attempts == 0 {
+		p.Attempts = -1
+	}
+	return p
+}
+
+func (a *app) effect(c config.Consumer) (effect.Effect, error) {
+	if c.HTTP == nil {
+		return effect.NewSQL(c.SQL, c.ExpectRows)
+	}
+	return effect.NewHTTP(effect.HTTPConfig{
+		Name: c.Group, Method: c.HTTP.Method, Base: a.conf.URLs[c.HTTP.Base], Path: c.HTTP.Path, Headers: c.HTTP.Headers,
+		Body: c.HTTP.Body, Key: effect.KeyForm(c.HTTP.IdempotencyKey), Accept202: c.HTTP.Accept202, Timeout: c.HTTP.Timeout,
+	}, effect.HTTPOptions{Logger: a.log, Now: a.clock})
+}

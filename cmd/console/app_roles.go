@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"golang.org/x/sync/errgroup"
+
+	"oncemore/dlq"
+	"oncemore/dlq/dialect"
+	"oncemore/internal/config"
+	"oncemore/web"
+)
+
+// stopTimeout bounds an orderly stop; then the process ends as it is.
+const stopTimeout = 15 * time.Second
+
+// roles say which parts a process runs.
+type roles struct{ Web, Drain, Consume, Jobs bool }
+
+// allRoles is one process that does everything.
+var allRoles = roles{true, true, true, true}
+
+// extras are what the demo adds to the wiring.
+type extras struct {
+	try   web.Try                     // nil: not the demo
+	ready func(context.Context) error // nil: nothing more
+}
+
+// serve runs the roles until ctx ends, then waits for all of them, at most
+// stopTimeout. ln is for role web, nil without it.
+func (a *app) serve(ctx context.Context, r roles, ln net.Listener, more extras) error {
+	g, running := errgroup.WithContext(ctx)
+	start := func(what string, do func(context.Context) error) {
+		g.Go(func() error {
+			if err := do(running); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+			return nil
+		})
+	}
+	if r.Consume {
+		if err := a.startConsumers(running, start); err != nil {
+			return err
+		}
+	}
+	if r.Drain {
+		a.startDrains(start)
+	}
+	if r.Jobs {
+		a.startJobs(running, start)
+	}
+	if r.Web {
+		start("web", func(ctx context.Context) error { return a.serveWeb(ctx, ln, more) })
+	}
+	return waitBounded(running, g)
+}
+
+// waitBounded waits for the group, but no longer than stopTimeout once it stops.
+func waitBounded(running context.Context, g *errgroup.Group) error {
+	done := make(chan error, 1)
+	go func() { done <- g.Wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-running.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(stopTimeout):
+		return fmt.Errorf("not everything stopped within %s: what was under way is delivered again", stopTimeout)
+	}
+}
+
+type starter func(what string, do func(context.Context) error)
+
+func (a *app) startConsumers(ctx context.Context, start starter) error {
+	members, err := a.consumers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		start("consumer "+m.conf.Group, m.Run)
+	}
+	return nil
+}
+
+func (a *app) startDrains(start starter) {
+	for name, cluster := range a.clusters {
+		var sources []dlq.DrainSource
+		for _, s := range a.conf.Sources {
+			if s.Cluster == name {
+				sources = append(sources, drainSource(s))
+			}
+		}
+		if len(sources) == 0 {
+			continue
+		}
+		drainer := dlq.NewDrainer(dlq.DrainerConfig{
+			Pool: a.pool, Cluster: cluster, Sources: sources, Dialects: a.dialects, Log: a.log, Clock: a.clock,
+		})
+		start("drain of "+name, drainer.Run)
+	}
+}
+
+func drainSource(s config.Source) dlq.DrainSource {
+	return dlq.DrainSource{Pattern: s.Pattern, Configured: dialect.Configured{
+		EventIDHeader: s.EventID.Header, EventIDJSON: s.EventID.JSON, Group: s.Group,
+	}}
+}
+
+// How often the loops of role jobs look.
+const (
+	foldEvery  = time.Second
+	monthEvery = time.Hour
+	judgeStale = time.Minute
+)
+
+func (a *app) startJobs(ctx context.Context, start starter) {
+	start("replays", a.runRiver)
+	start("fold", func(ctx context.Context) error { dlq.RunFold(ctx, a.pool, a.log, foldEvery); return nil })
+	start("judge", func(ctx context.Context) error { a.judge.RunJudge(ctx, a.log, judgeStale); return nil })
+	start("months", a.runMonths)
+}
+
+// runRiver works the steps of replays. A step is fenced by its replay's epoch,
+// so one that is rescued while it still runs changes nothing.
+func (a *app) runRiver(ctx context.Context) error {
+	workers := river.NewWorkers()
+	a.replays.AddWorkers(workers)
+	client, err := river.NewClient(riverpgxv5.New(a.pool), &river.Config{
+		Queues:               map[string]river.QueueConfig{dlq.ReplayQueue: {MaxWorkers: 8}},
+		Workers:              workers,
+		Logger:               a.log.With("part", "river"),
+		RescueStuckJobsAfter: 2 * time.Minute,
+		FetchPollInterval:    200 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout-5*time.Second)
+	defer cancel()
+	if err := client.StopAndCancel(stopping); err != nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	return nil
+}
+
+// runMonths makes the coming months' partitions before they are needed.
+func (a *app) runMonths(ctx context.Context) error {
+	tick := time.NewTicker(monthEvery)
+	defer tick.Stop()
+	for {
+		if err := dlq.EnsureMonths(ctx, a.pool); err != nil && ctx.Err() == nil {
+			a.log.ErrorContext(ctx, "partitions of coming months not made", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (a *app) serveWeb(ctx context.Context, ln net.Listener, more extras) error {
+	server := web.New(a.webDeps(more))
+	defer server.Close()
+	return server.Serve(ctx, ln)
+}
+
+func (a *app) webDeps(more extras) web.Deps {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	var names []string
+	for _, c := range a.conf.Clusters {
+		names = append(names, c.Name)
+	}
+	var proxies []netip.Prefix
+	for _, p := range a.conf.Web.TrustedProxies {
+		proxies = append(proxies, netip.MustParsePrefix(p)) // the config was checked
+	}
+	return web.Deps{
+		Pool: a.pool, Letters: a.letters, Faults: a.faults, Judge: a.judge, Origins: a.origins, Replays: a.replays, Overview: a.overview,
+		Environment: a.conf.Environment, Clusters: names, Version: versionText(),
+		Secure: a.conf.Web.Secure, TrustedProxies: proxies,
+		Logger: a.log, Clock: a.clock, Registry: registry, Ready: more.ready, Try: more.try,
+	}
+}
+

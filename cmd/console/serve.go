@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+)
+
+type serveCmd struct {
+	configFlag
+	Roles []string `help:"Parts that this process runs: web, drain, consume, jobs." default:"web,drain,consume,jobs" placeholder:"ROLE"`
+}
+
+// Run serves until a signal ends it.
+func (c serveCmd) Run(e *edge) error {
+	r, err := parseRoles(c.Roles)
+	if err != nil {
+		return err
+	}
+	a, err := c.open(e)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	var ln net.Listener
+	if r.Web {
+		if ln, err = listen(a.conf.Listen, "change listen in "+a.conf.File); err != nil {
+			return err
+		}
+		e.log.Info("console", "address", "http://"+ln.Addr().String(), "version", versionText())
+	}
+	return a.serve(e.ctx, r, ln, extras{})
+}
+
+func parseRoles(names []string) (roles, error) {
+	known := []string{"web", "drain", "consume", "jobs"}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return roles{}, fmt.Errorf("there is no role %q: choose of %s", name, strings.Join(known, ", "))
+		}
+	}
+	has := func(name string) bool { return slices.Contains(names, name) }
+	return roles{Web: has("web"), Drain: has("drain"), Consume: has("consume"), Jobs: has("jobs")}, nil
+}
+
+// listen takes the address, or says what to do instead.
+func listen(addr, instead string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w; %s", addr, cause(err), instead)
+	}
+	return ln, nil
+}
+
+// cause is the innermost error: "address already in use" without its wrapping.
+func cause(err error) error {
+	for {
+		inner, ok := err.(interface{ Unwrap() error })
+		if !ok || inner.Unwrap() == nil {
+			return err
+		}
+		err = inner.Unwrap()
+	}
+}
