@@ -78,8 +78,13 @@ func (l *locator) eventID(s *Set, v *view) (eventID, bool) {
 	if !ok {
 		return eventID{}, false
 	}
-	text, ok := anyText(raw)
-	if !ok {
+	return idFrom(raw)
+}
+
+// idFrom takes text and numbers.
+func idFrom(value any) (eventID, bool) {
+	text, ok := anyText(value)
+	if _, isContainer := value.(container); isContainer || !ok {
 		return eventID{}, false
 	}
 	return soundID([]byte(text.(string)))
@@ -90,9 +95,7 @@ func (v *view) idExactly(p *idPlace) (eventID, bool) {
 	case fromHeader:
 		return v.idOf(func(name string) bool { return name == p.name })
 	case fromProperty:
-		if text, ok := anyText(v.Properties[p.name]); ok {
-			return soundID([]byte(text.(string)))
-		}
+		return idFrom(v.Properties[p.name])
 	}
 	return eventID{}, false
 }
@@ -137,14 +140,8 @@ func (v *view) idAt(p path) (eventID, bool) {
 		return eventID{}, false
 	}
 	for _, node := range p.walk(object, nil) {
-		value, _ := scalar(node)
-		switch value.(type) {
-		case string, number:
-			if r := elements(node); r != nil {
-				return eventID{}, false
-			}
-			text, _ := anyText(value)
-			return soundID([]byte(text.(string)))
+		if value, ok := scalar(node); ok {
+			return idFrom(value)
 		}
 	}
 	return eventID{}, false

@@ -61,6 +61,8 @@ func anyText(v any) (any, bool) {
 		return strconv.FormatInt(t, 10), true
 	case number:
 		return string(t), true
+	case container:
+		return string(t), true
 	}
 	return nil, false
 }

@@ -177,10 +177,13 @@ func scalar(node any) (any, bool) {
 	case gjson.True, gjson.False:
 		return r.Bool(), true
 	case gjson.JSON:
-		return lines(r), true
+		return container(lines(r)), true
 	}
 	return nil, false
 }
+
+// container is an array or object of JSON as text.
+type container string
 
 // lines joins a list of texts, such as a backtrace; anything else stays JSON.
 func lines(r gjson.Result) string {
