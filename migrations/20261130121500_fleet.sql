@@ -6,7 +6,7 @@ create table consumer_status (               -- one row per running process and 
   host text not null,                        -- shown to people
   consumer_group text collate "C" not null,
   cluster text not null, topics text[] not null, strategy text not null,
-  state text not null, state_reason text not null default '',
+  state smallint not null check (state between 1 and 7),  -- fleet.State
   consumed bigint not null, duplicates bigint not null,
   retried bigint not null, dead_lettered bigint not null,
   partitions int not null,

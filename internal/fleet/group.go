@@ -11,20 +11,18 @@ type State int16
 
 // The states of a group.
 const (
-	Failed      State = iota + 1 // a replica's runtime ended with an error
-	Unavailable                  // waits for its database, its broker or the service it calls
-	Stale                        // no replica has reported for StaleAfter
-	Retrying                     // at least one partition waits for a retry
-	Paused                       // by an operator
-	Starting                     // has not been given its partitions yet
+	Failed  State = iota + 1 // a replica's consumer ended with an error
+	Stale                    // nobody has reported for staleAfter, and nobody said goodbye
+	Waiting                  // something it needs is down, or a delivery waits for its retry
+	Paused                   // by an operator
 	Running
-	Stopped // ended in an orderly way
-	Unknown // not ours: only the broker knows, and only its members
+	Stopped // ended in an orderly way, or never started
+	Unknown // not ours: only the broker knows its members and lag
 )
 
 var stateNames = map[State]string{
-	Failed: "failed", Unavailable: "unavailable", Stale: "stale", Retrying: "retrying", Paused: "paused",
-	Starting: "starting", Running: "running", Stopped: "stopped", Unknown: "unknown",
+	Failed: "failed", Stale: "stale", Waiting: "waiting", Paused: "paused",
+	Running: "running", Stopped: "stopped", Unknown: "unknown",
 }
 
 // String is the state's name in the API.
@@ -33,13 +31,12 @@ func (s State) String() string { return stateNames[s] }
 // Group is one consumer group. Nil pointers mean "not known", never zero: the
 // counters of a foreign group are not ours to know.
 type Group struct {
-	Name        string
-	Cluster     string
-	Ours        bool // run by our runtime and reported by it
-	Topics      []string
-	Strategy    string // consume_record, …; "" for a foreign group
-	State       State
-	StateReason string // English; "" where the state says it all
+	Name     string
+	Cluster  string
+	Ours     bool // run by our runtime and reported by it
+	Topics   []string
+	Strategy string // consume_record, …; "" for a foreign group
+	State    State  // of its live replicas the worst
 
 	// Counters since the first process of the group that ever reported, all
 	// replicas summed.
@@ -67,11 +64,10 @@ type Replica struct {
 	ID          string
 	Host        string
 	State       State
-	StateReason string
 	Partitions  int
 	StartedAt   time.Time
 	ReportedAt  time.Time // by our database's clock
-	Stale       bool      // nothing heard for StaleAfter: State is the last word, not the present
+	Stale       bool      // State is its last word, not the present
 	LastError   string
 	LastErrorAt *time.Time
 }
@@ -83,6 +79,9 @@ type Command struct {
 	Reason string
 	At     time.Time
 }
+
+// Topic is a topic of a cluster.
+type Topic struct{ Cluster, Name string }
 
 // Declared is a group that the config names.
 type Declared struct {

@@ -1,0 +1,231 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"oncemore/consumer"
+)
+
+const (
+	reportEvery  = 2 * time.Second
+	sweepEvery   = time.Minute
+	goodbyeTime  = 3 * time.Second // for the last report of a stopping process
+	maxLastError = 2000            // bytes
+)
+
+// Reporter writes what this process's consumers do, and makes them obey what
+// operators want.
+type Reporter struct {
+	pool    *pgxpool.Pool
+	log     *slog.Logger
+	replica string
+	host    string
+
+	mu     sync.Mutex
+	groups map[string]*reported
+}
+
+// reported is one consumer of this process.
+type reported struct {
+	runner            consumer.Runner
+	cluster, strategy string
+	paused            bool // as last told
+	failure           error
+	failedAt          time.Time
+}
+
+// NewReporter makes a reporter for this process. logger nil is slog.Default().
+func NewReporter(pool *pgxpool.Pool, logger *slog.Logger) *Reporter {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return &Reporter{
+		pool: pool, log: cmp.Or(logger, slog.Default()), host: fmt.Sprintf("%s/%d", host, os.Getpid()),
+		replica: uuid.NewString(), groups: map[string]*reported{},
+	}
+}
+
+// Add takes a consumer into the reports. Call it before Run.
+func (r *Reporter) Add(runner consumer.Runner, cluster, strategy string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.groups[runner.Status().Group] = &reported{runner: runner, cluster: cluster, strategy: strategy}
+}
+
+// Failed says that the group's consumer ended with an error. A later report
+// shows it until the process ends.
+func (r *Reporter) Failed(group string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g := r.groups[group]; g != nil {
+		g.failure, g.failedAt = err, time.Now()
+	}
+}
+
+// Run reports every two seconds until ctx ends, and a last time after that. A
+// database that is down is logged once and tried again.
+func (r *Reporter) Run(ctx context.Context) error {
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	var swept time.Time
+	down := false
+	for {
+		err := r.Tick(ctx)
+		if err == nil && time.Since(swept) >= sweepEvery {
+			swept = time.Now()
+			err = r.sweep(ctx)
+		}
+		down = r.note(ctx, err, down)
+		select {
+		case <-ctx.Done():
+			return r.goodbye(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// note logs the change between reachable and not.
+func (r *Reporter) note(ctx context.Context, err error, down bool) bool {
+	switch {
+	case err != nil && !down && ctx.Err() == nil:
+		r.log.Warn("consumer status not reported", "error", err)
+	case err == nil && down:
+		r.log.Info("consumer status reported again")
+	}
+	return err != nil
+}
+
+// goodbye reports the consumers' last numbers after ctx has ended.
+func (r *Reporter) goodbye(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTime)
+	defer cancel()
+	return r.report(ctx, true)
+}
+
+// Tick reports once and obeys what operators want. Called before the consumers
+// start, it keeps a paused group paused across a restart.
+func (r *Reporter) Tick(ctx context.Context) error {
+	return errors.Join(r.obey(ctx), r.report(ctx, false))
+}
+
+func (r *Reporter) obey(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rows, _ := r.pool.Query(ctx, sqlPausedGroups, pgx.NamedArgs{"groups": slices.Collect(maps.Keys(r.groups))}) // its error comes with the rows
+	paused, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("read commands for consumers: %w", err)
+	}
+	for name, g := range r.groups {
+		r.tell(name, g, slices.Contains(paused, name))
+	}
+	return nil
+}
+
+func (r *Reporter) tell(name string, g *reported, pause bool) {
+	if pause == g.paused {
+		return
+	}
+	g.paused = pause
+	if pause {
+		r.log.Info("consumer paused by an operator", "group", name)
+		g.runner.Pause()
+		return
+	}
+	r.log.Info("consumer resumed by an operator", "group", name)
+	g.runner.Resume()
+}
+
+func (r *Reporter) report(ctx context.Context, last bool) error {
+	batch := &pgx.Batch{}
+	r.mu.Lock()
+	for _, name := range slices.Sorted(maps.Keys(r.groups)) {
+		batch.Queue(sqlReport, r.row(r.groups[name], last))
+	}
+	r.mu.Unlock()
+	if err := r.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("report consumers: %w", err)
+	}
+	return nil
+}
+
+func (r *Reporter) row(g *reported, last bool) pgx.NamedArgs {
+	s := g.runner.Status()
+	lastError, lastErrorAt := s.LastError, s.LastErrorAt
+	if g.failure != nil {
+		lastError, lastErrorAt = g.failure.Error(), g.failedAt
+	}
+	started := s.Started
+	if started.IsZero() {
+		started = time.Now()
+	}
+	return pgx.NamedArgs{
+		"replica": r.replica, "host": r.host, "group": s.Group, "cluster": g.cluster, "topics": topicsOf(s), "strategy": g.strategy,
+		"state": stateOf(g, s, last), "consumed": s.Consumed, "duplicates": s.Duplicates, "retried": s.Retried,
+		"dead_lettered": s.DeadLettered, "partitions": len(s.Assigned), "last_error": storable(lastError),
+		"last_error_at": nilIfZero(lastErrorAt), "started_at": started,
+	}
+}
+
+func topicsOf(s consumer.Status) []string {
+	if s.Topics == nil {
+		return []string{}
+	}
+	return s.Topics
+}
+
+func stateOf(g *reported, s consumer.Status, last bool) State {
+	switch {
+	case g.failure != nil:
+		return Failed
+	case last || s.State == consumer.Stopped:
+		return Stopped
+	case s.State == consumer.Paused:
+		return Paused
+	case s.State == consumer.Waiting:
+		return Waiting
+	default:
+		return Running
+	}
+}
+
+// storable is text that PostgreSQL takes: an error may quote a payload's zero
+// bytes or half a character.
+func storable(s string) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�")
+	if len(s) > maxLastError {
+		s = strings.ToValidUTF8(s[:maxLastError], "")
+	}
+	return s
+}
+
+func nilIfZero(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// sweep removes replicas that have been silent for a day, stopped ones after an
+// hour, and keeps their counters.
+func (r *Reporter) sweep(ctx context.Context) error {
+	if _, err := r.pool.Exec(ctx, sqlSweep, pgx.NamedArgs{"stopped": Stopped}); err != nil {
+		return fmt.Errorf("remove old consumer status: %w", err)
+	}
+	return nil
+}
