@@ -1,7 +1,111 @@
 package web
 
-import "github.com/labstack/echo/v4"
+import (
+	"time"
 
-// registerAPI registers /api/v1, behind a token or a session.
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"oncemore/dlq"
+	"oncemore/internal/access"
+	"oncemore/views/locale"
+)
+
+// registerAPI registers /api/v1, behind a token or a session. Each route is in
+// openapi.yaml; a test compares both.
 func (s *Server) registerAPI(g *echo.Group) {
+	read := s.allow(access.Read)
+	g.GET("/letters", s.apiLetters, read)
+	g.GET("/letters/:id", s.apiLetter, read)
+	g.GET("/letters/:id/body", s.apiLetterBody, s.allow(access.ReadPayload))
+	g.GET("/letters/:id/verdicts", s.apiLetterVerdicts, read)
+	g.GET("/faults", s.apiFaults, read)
+	g.GET("/faults/:id", s.apiFault, read)
+	g.GET("/replays", s.apiReplays, read)
+	g.POST("/replays", s.apiReplayPlan)
+	g.GET("/replays/:id", s.apiReplay, read)
+	g.GET("/replays/:id/items", s.apiReplayItems, read)
+	g.GET("/replays/:id/refused", s.apiReplayRefused, read)
+	g.POST("/replays/:id/start", s.apiReplayAct(s.Replays.Start))
+	g.POST("/replays/:id/approve", s.apiReplayAct(s.Replays.Approve))
+	g.POST("/replays/:id/reject", s.apiReplayAct(s.Replays.Reject))
+	g.POST("/replays/:id/pause", s.apiReplayAct(s.Replays.Pause))
+	g.POST("/replays/:id/resume", s.apiReplayAct(s.Replays.Resume))
+	g.POST("/replays/:id/cancel", s.apiReplayAct(s.Replays.Cancel))
+	g.GET("/sources", s.apiSources, read)
+	g.GET("/consumers", s.apiConsumers, read)
+	g.GET("/audit", s.apiAudit, read)
+	g.GET("/openapi.json", s.apiDocument, read)
 }
+
+// allow guards reads by the one policy. Commands need no guard here: the domain
+// calls check.
+func (s *Server) allow(act access.Act) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if err := actorOf(c).Check(act); err != nil {
+				return err
+			}
+			return next(c)
+		}
+	}
+}
+
+// list is the shape of every list. Next is null at the end.
+type list[T any] struct {
+	Items []T     `json:"items"`
+	Next  *string `json:"next"`
+}
+
+// listOf maps a page of the domain into a list.
+func listOf[D, J any](items []D, next string, toJSON func(D) J) list[J] {
+	l := list[J]{Items: make([]J, 0, len(items)), Next: known(next)}
+	for _, item := range items {
+		l.Items = append(l.Items, toJSON(item))
+	}
+	return l
+}
+
+// known is null for "": what is not known is null, never an empty text.
+func known(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// instant is a time as the API writes it: RFC 3339 in UTC; nil stays null.
+func instant(t *time.Time) *time.Time {
+	if t == nil || t.IsZero() {
+		return nil
+	}
+	utc := t.UTC()
+	return &utc
+}
+
+// verdictName is null for a letter that was not judged yet.
+func verdictName(v dlq.Verdict) *string { return known(v.String()) }
+
+// localisedReason is the sentence in the reader's language.
+func localisedReason(here locale.Locale, r dlq.Reason) *string {
+	return localised(here, r.Key, r.Args, r.Text)
+}
+
+func localised(here locale.Locale, key string, args map[string]any, english string) *string {
+	if here.Tag == locale.English || !locale.Has(key) {
+		return known(english)
+	}
+	pairs := make([]any, 0, 2*len(args))
+	for name, value := range args {
+		pairs = append(pairs, name, value)
+	}
+	return known(here.Text(key, pairs...))
+}
+
+func localeOf(c echo.Context) locale.Locale { return locale.From(c.Request().Context()) }
+
+// letterID reads a letter's id from the path.
+func letterID(c echo.Context) (uuid.UUID, error) { return parseUUID("id", c.Param("id")) }
+
+// numberID reads the id of a fault or replay from the path.
+func numberID(c echo.Context, bits int) (int64, error) { return parseID("id", c.Param("id"), bits) }

@@ -23,6 +23,7 @@ type Deps struct {
 	Replays  *dlq.Replays
 	Overview *dlq.Overviews
 	Fleet    Fleet
+	Drained  func() []dlq.SourceStatus // how far this process's drains are; nil: it has none
 
 	Environment string   // shown on every page, such as "shop production"
 	Clusters    []string // names of the configured clusters

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"oncemore/dlq"
@@ -41,54 +43,64 @@ type problem struct {
 
 // problems is the one table from error to answer; the first that matches counts.
 var problems = []struct {
-	is error
+	is func(error) bool
 	problem
 }{
-	{errSignedOut, problem{http.StatusUnauthorized, "error.signed_out", "Sign in, or send a token"}},
-	{errUnknownToken, problem{http.StatusUnauthorized, "error.unknown_token", "The token is not known, or expired, or revoked"}},
-	{errCrossOrigin, problem{http.StatusForbidden, "error.cross_origin", "The request comes from another site"}},
-	{access.ErrForbidden, problem{http.StatusForbidden, "error.forbidden", "Your role does not allow this"}},
-	{access.ErrReasonRequired, problem{http.StatusUnprocessableEntity, "error.reason_required", "A reason is required"}},
-	{dlq.ErrNotFound, problem{http.StatusNotFound, "error.not_found", "Not found"}},
-	{ErrNoAccount, problem{http.StatusNotFound, "error.not_found", "Not found"}},
-	{ErrNoToken, problem{http.StatusNotFound, "error.not_found", "Not found"}},
-	{audit.ErrBadCursor, problem{http.StatusBadRequest, "error.bad_request", "The request is not valid"}},
-	{ErrAccountExists, problem{http.StatusConflict, "error.account_exists", "An account of that name exists"}},
-	{ErrLastAdmin, problem{http.StatusConflict, "error.last_admin", "The last admin that can sign in stays one"}},
-	{ErrBadName, problem{http.StatusUnprocessableEntity, "error.bad_name", "The name is not valid"}},
-	{ErrBadPassword, problem{http.StatusUnprocessableEntity, "error.bad_password", "The password is too short or too long"}},
-	{ErrBadRole, problem{http.StatusUnprocessableEntity, "error.bad_role", "There is no such role"}},
-	{ErrTokenRole, problem{http.StatusUnprocessableEntity, "error.token_role", "A token's role is at most that of its user"}},
-	{ErrTokenExpiry, problem{http.StatusUnprocessableEntity, "error.token_expiry", "The expiry lies in the past"}},
-	{ErrTokenName, problem{http.StatusUnprocessableEntity, "error.token_name", "The name is not valid"}},
-	{errTooLarge, problem{http.StatusRequestEntityTooLarge, "error.too_large", "The request is too large"}},
-	{errMediaType, problem{http.StatusUnsupportedMediaType, "error.media_type", "Send application/json"}},
-	{errBusy, problem{http.StatusServiceUnavailable, "error.busy", "Too many live pages are open"}},
-	{context.DeadlineExceeded, problem{http.StatusServiceUnavailable, "error.timeout", "It took too long"}},
+	{isUnprocessable, problem{http.StatusUnprocessableEntity, "error.unprocessable", "The request cannot be done as asked"}},
+	{kind[*fieldError](), badRequest},
+	{kind[*dlq.ErrBadFilter](), badRequest},
+	{sentinel(audit.ErrBadCursor), badRequest},
+	{sentinel(errSignedOut), problem{http.StatusUnauthorized, "error.signed_out", "Sign in, or send a token"}},
+	{sentinel(errUnknownToken), problem{http.StatusUnauthorized, "error.unknown_token", "The token is not known, or expired, or revoked"}},
+	{sentinel(errCrossOrigin), problem{http.StatusForbidden, "error.cross_origin", "The request comes from another site"}},
+	{sentinel(access.ErrForbidden), problem{http.StatusForbidden, "error.forbidden", "Your role does not allow this"}},
+	{sentinel(dlq.ErrOwnApproval), problem{http.StatusForbidden, "error.own_approval", "Somebody else has to decide about what you asked for"}},
+	{sentinel(access.ErrReasonRequired), problem{http.StatusUnprocessableEntity, "error.reason_required", "A reason is required"}},
+	{sentinel(dlq.ErrNotFound), notFound},
+	{sentinel(ErrNoAccount), notFound},
+	{sentinel(ErrNoToken), notFound},
+	{kind[*dlq.ErrConflict](), problem{http.StatusConflict, "error.conflict", "Somebody was faster, or the replay is in another state"}},
+	{sentinel(dlq.ErrNothingToSend), problem{http.StatusConflict, "error.nothing_to_send", "The replay has nothing to send"}},
+	{sentinel(dlq.ErrBadSelection), problem{http.StatusUnprocessableEntity, "error.bad_selection", "Name letters by id or by filter"}},
+	{kind[*dlq.ErrBadOverride](), problem{http.StatusUnprocessableEntity, "error.bad_override", "An override cannot be taken"}},
+	{kind[*dlq.ErrTooManyLetters](), problem{http.StatusUnprocessableEntity, "error.too_many_letters", "The selection holds too many letters"}},
+	{sentinel(ErrAccountExists), problem{http.StatusConflict, "error.account_exists", "An account of that name exists"}},
+	{sentinel(ErrLastAdmin), problem{http.StatusConflict, "error.last_admin", "The last admin that can sign in stays one"}},
+	{sentinel(ErrBadName), problem{http.StatusUnprocessableEntity, "error.bad_name", "The name is not valid"}},
+	{sentinel(ErrBadPassword), problem{http.StatusUnprocessableEntity, "error.bad_password", "A password has 8 to 128 characters"}},
+	{sentinel(ErrBadRole), problem{http.StatusUnprocessableEntity, "error.bad_role", "There is no such role"}},
+	{sentinel(ErrTokenRole), problem{http.StatusUnprocessableEntity, "error.token_role", "A token's role is at most that of its user"}},
+	{sentinel(ErrTokenExpiry), problem{http.StatusUnprocessableEntity, "error.token_expiry", "The expiry lies in the past"}},
+	{sentinel(ErrTokenName), problem{http.StatusUnprocessableEntity, "error.token_name", "The name is not valid"}},
+	{kind[*http.MaxBytesError](), tooLarge},
+	{sentinel(errTooLarge), tooLarge},
+	{sentinel(errMediaType), problem{http.StatusUnsupportedMediaType, "error.media_type", "Send application/json"}},
+	{sentinel(errBusy), problem{http.StatusServiceUnavailable, "error.busy", "Too many live pages are open"}},
+	{sentinel(context.DeadlineExceeded), problem{http.StatusServiceUnavailable, "error.timeout", "It took too long"}},
+}
+
+func sentinel(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+func kind[E error]() func(error) bool {
+	return func(err error) bool {
+		_, ok := errors.AsType[E](err)
+		return ok
+	}
 }
 
 var (
-	badRequest    = problem{http.StatusBadRequest, "error.bad_request", "The request is not valid"}
-	unprocessable = problem{http.StatusUnprocessableEntity, "error.unprocessable", "The request cannot be done as asked"}
-	internal      = problem{http.StatusInternalServerError, "error.internal", "Something failed here"}
+	badRequest = problem{http.StatusBadRequest, "error.bad_request", "The request is not valid"}
+	notFound   = problem{http.StatusNotFound, "error.not_found", "Not found"}
+	tooLarge   = problem{http.StatusRequestEntityTooLarge, "error.too_large", "The request is too large"}
+	internal   = problem{http.StatusInternalServerError, "error.internal", "Something failed here"}
 )
 
 // problemOf finds the answer to an error. An error that nobody foresaw is a 500.
 func problemOf(err error) problem {
-	if field, ok := errors.AsType[*fieldError](err); ok {
-		if field.Status == http.StatusUnprocessableEntity {
-			return unprocessable
-		}
-		return badRequest
-	}
-	if _, ok := errors.AsType[*dlq.ErrBadFilter](err); ok {
-		return badRequest
-	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return problemOf(errTooLarge)
-	}
 	for _, p := range problems {
-		if errors.Is(err, p.is) {
+		if p.is(err) {
 			return p.problem
 		}
 	}
@@ -96,6 +108,11 @@ func problemOf(err error) problem {
 		return problem{fromEcho.Code, echoKey(fromEcho.Code), http.StatusText(fromEcho.Code)}
 	}
 	return internal
+}
+
+func isUnprocessable(err error) bool {
+	field, ok := errors.AsType[*fieldError](err)
+	return ok && field.Status == http.StatusUnprocessableEntity
 }
 
 func echoKey(status int) string {
@@ -125,8 +142,8 @@ func fieldOf(err error) string {
 	return ""
 }
 
-// detailOf is what may be said of an error: the text of those in the table,
-// nothing of the others.
+// detailOf is what may be said of an error: what the request got wrong, who
+// stands in the way, nothing of what failed inside.
 func detailOf(err error, p problem) string {
 	if field, ok := errors.AsType[*fieldError](err); ok {
 		return field.Text
@@ -134,14 +151,28 @@ func detailOf(err error, p problem) string {
 	if filter, ok := errors.AsType[*dlq.ErrBadFilter](err); ok {
 		return filter.Reason
 	}
-	switch {
-	case p.Status >= http.StatusInternalServerError:
-		return "The log has more under the request id. Nothing is known to have been changed."
-	case p.Key == "error.forbidden":
-		return strings.TrimPrefix(err.Error(), "access: ")
+	if conflict, ok := errors.AsType[*dlq.ErrConflict](err); ok {
+		return ownWords(conflict)
+	}
+	if missing, ok := errors.AsType[*dlq.ErrLettersNotFound](err); ok {
+		return ownWords(missing)
+	}
+	if override, ok := errors.AsType[*dlq.ErrBadOverride](err); ok {
+		return ownWords(override)
+	}
+	if many, ok := errors.AsType[*dlq.ErrTooManyLetters](err); ok {
+		return ownWords(many)
+	}
+	if _, why, ok := strings.Cut(err.Error(), access.ErrForbidden.Error()+": "); ok && p.Status == http.StatusForbidden {
+		return why
+	}
+	if p.Status >= http.StatusInternalServerError {
+		return "The log has more under the request id."
 	}
 	return p.Title + "."
 }
+
+func ownWords(err error) string { return strings.TrimPrefix(err.Error(), "dlq: ") }
 
 // fail is echo's error handler: the one place where errors become answers.
 func (s *Server) fail(err error, c echo.Context) {
@@ -198,15 +229,31 @@ type problemJSON struct {
 	Detail    string `json:"detail"`
 	Instance  string `json:"instance"`
 	RequestID string `json:"request_id"`
-	Field     string `json:"field,omitempty"`
+	Field     string `json:"field,omitempty"` // of the request
+
+	ReplayID  int64       `json:"replay_id,omitempty"` // that stands in the way
+	By        string      `json:"by,omitempty"`        // who brought it there
+	At        *time.Time  `json:"at,omitempty"`
+	LetterID  *uuid.UUID  `json:"letter_id,omitempty"`
+	LetterIDs []uuid.UUID `json:"letter_ids,omitempty"` // that do not exist
 }
 
 func (s *Server) sendProblem(c echo.Context, err error, p problem) error {
-	return sendJSON(c, p.Status, "application/problem+json", problemJSON{
+	body := problemJSON{
 		Type:  "urn:oncemore:problem:" + strings.ReplaceAll(strings.TrimPrefix(p.Key, "error."), "_", "-"),
 		Title: p.Title, Status: p.Status, Detail: detailOf(err, p),
 		Instance: c.Request().URL.EscapedPath(), RequestID: requestID(c), Field: fieldOf(err),
-	})
+	}
+	if conflict, ok := errors.AsType[*dlq.ErrConflict](err); ok {
+		body.ReplayID, body.By, body.At, body.LetterID = conflict.Replay, conflict.By, instant(&conflict.At), conflict.Letter
+	}
+	if missing, ok := errors.AsType[*dlq.ErrLettersNotFound](err); ok {
+		body.LetterIDs = missing.IDs
+	}
+	if override, ok := errors.AsType[*dlq.ErrBadOverride](err); ok {
+		body.LetterID = &override.Override.LetterID
+	}
+	return sendJSON(c, p.Status, "application/problem+json", body)
 }
 
 func isAPI(c echo.Context) bool { return strings.HasPrefix(c.Request().URL.Path, "/api/") }

@@ -6,8 +6,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/a-h/templ"
 	"github.com/labstack/echo/v4"
@@ -47,4 +49,24 @@ func hexHash(s string) string {
 func ipNet(p netip.Prefix) *net.IPNet {
 	p = p.Masked()
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func inverse[K, V comparable](m map[K]V) map[V]K {
+	turned := make(map[V]K, len(m))
+	for k, v := range m {
+		turned[v] = k
+	}
+	return turned
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(m)), func(k string) bool { return k == "" })
+}
+
+// orEmpty keeps null out of arrays.
+func orEmpty[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
 }

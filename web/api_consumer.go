@@ -1,0 +1,73 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"oncemore/internal/fleet"
+)
+
+// consumerJSON is one consumer group. Null: not known, or not ours to know.
+type consumerJSON struct {
+	ConsumerGroup string        `json:"consumer_group"`
+	Cluster       string        `json:"cluster"`
+	Ours          bool          `json:"ours"`
+	Topics        []string      `json:"topics"`
+	Strategy      *string       `json:"strategy"`
+	State         string        `json:"state"`
+	StateReason   *string       `json:"state_reason"`
+	Consumed      *int64        `json:"consumed"`
+	Duplicates    *int64        `json:"duplicates"`
+	Retried       *int64        `json:"retried"`
+	DeadLettered  *int64        `json:"dead_lettered"`
+	Lag           *int64        `json:"lag"`
+	LagAt         *time.Time    `json:"lag_at"`
+	LagError      *string       `json:"lag_error"`
+	Members       *int          `json:"members"`
+	Partitions    *int          `json:"partitions"`
+	LastError     *string       `json:"last_error"`
+	LastErrorAt   *time.Time    `json:"last_error_at"`
+	EvidenceSince *time.Time    `json:"evidence_since"`
+	Replicas      []replicaJSON `json:"replicas"`
+}
+
+type replicaJSON struct {
+	ID         string     `json:"id"`
+	Host       string     `json:"host"`
+	State      string     `json:"state"`
+	Partitions int        `json:"partitions"`
+	StartedAt  *time.Time `json:"started_at"`
+	ReportedAt *time.Time `json:"reported_at"`
+	Stale      bool       `json:"stale"`
+	LastError  *string    `json:"last_error"`
+}
+
+func consumerOf(g fleet.Group) consumerJSON {
+	j := consumerJSON{
+		ConsumerGroup: g.Name, Cluster: g.Cluster, Ours: g.Ours, Topics: orEmpty(g.Topics), Strategy: known(g.Strategy),
+		State: g.State.String(), StateReason: known(g.StateReason),
+		Consumed: g.Consumed, Duplicates: g.Duplicates, Retried: g.Retried, DeadLettered: g.DeadLettered,
+		Lag: g.Lag, LagAt: instant(g.LagAt), LagError: known(g.LagError), Members: g.Members, Partitions: g.Partitions,
+		LastError: known(g.LastError), LastErrorAt: instant(g.LastErrorAt), EvidenceSince: instant(g.EvidenceSince),
+		Replicas: make([]replicaJSON, 0, len(g.Replicas)),
+	}
+	for _, r := range g.Replicas {
+		j.Replicas = append(j.Replicas, replicaJSON{ID: r.ID, Host: r.Host, State: r.State.String(), Partitions: r.Partitions,
+			StartedAt: instant(&r.StartedAt), ReportedAt: instant(&r.ReportedAt), Stale: r.Stale, LastError: known(r.LastError)})
+	}
+	return j
+}
+
+func (s *Server) apiConsumers(c echo.Context) error {
+	if err := noQuery(c); err != nil {
+		return err
+	}
+	groups, err := s.Fleet.Groups(c.Request().Context())
+	if err != nil {
+		return fmt.Errorf("list consumer groups: %w", err)
+	}
+	return answer(c, http.StatusOK, listOf(groups, "", consumerOf))
+}

@@ -1,0 +1,101 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"oncemore/dlq"
+)
+
+type faultJSON struct {
+	ID            int32            `json:"id"`
+	Cluster       string           `json:"cluster"`
+	Broker        string           `json:"broker"`
+	Source        string           `json:"source"`
+	Dialect       string           `json:"dialect"`
+	OriginTopic   *string          `json:"origin_topic"`
+	ConsumerGroup *string          `json:"consumer_group"`
+	Error         errorJSON        `json:"error"` // message: with its changing parts taken out
+	FirstSeen     *time.Time       `json:"first_seen"`
+	LastSeen      *time.Time       `json:"last_seen"`
+	Counts        faultCounts      `json:"counts"`
+	Verdicts      map[string]int64 `json:"verdicts"` // of the open letters
+	Hours         [24]int64        `json:"hours"`    // arrivals, the present hour last
+	Owner         *string          `json:"owner"`
+	MuteUntil     *time.Time       `json:"mute_until"`
+	Note          *string          `json:"note"`
+}
+
+type faultCounts struct {
+	Open      int64 `json:"open"`
+	Replaying int64 `json:"replaying"`
+	Resolved  int64 `json:"resolved"`
+	Discarded int64 `json:"discarded"`
+}
+
+func faultOf(f dlq.Fault) faultJSON {
+	return faultJSON{
+		ID: f.ID, Cluster: f.Cluster, Broker: f.Broker, Source: f.Source, Dialect: f.Dialect,
+		OriginTopic: f.OriginTopic, ConsumerGroup: f.Group, Error: errorJSON{Class: f.ErrorClass, Message: known(f.Message)},
+		FirstSeen: instant(&f.FirstSeen), LastSeen: instant(&f.LastSeen),
+		Counts:   faultCounts{Open: f.Open, Replaying: f.Replaying, Resolved: f.Resolved, Discarded: f.Discarded},
+		Verdicts: verdictCounts(f.Verdicts), Hours: f.Hours, Owner: f.Owner, MuteUntil: instant(f.MuteUntil), Note: f.Note,
+	}
+}
+
+// verdictCounts names the verdicts and leaves the zeros out.
+func verdictCounts[N int | int64](counts map[dlq.Verdict]N) map[string]N {
+	named := map[string]N{}
+	for v, n := range counts {
+		switch {
+		case n == 0:
+		case v == 0:
+			named["not_judged"] = n
+		default:
+			named[v.String()] = n
+		}
+	}
+	return named
+}
+
+var faultTabs = map[string]dlq.FaultTab{
+	"": dlq.TabOpen, "open": dlq.TabOpen, "replaying": dlq.TabReplaying, "muted": dlq.TabMuted,
+	"resolved": dlq.TabResolved, "discarded": dlq.TabDiscarded, "all": dlq.TabAll,
+}
+
+func (s *Server) apiFaults(c echo.Context) error {
+	q := parseQuery(c)
+	tab, err := choice("state", q.take("state"), faultTabs)
+	q.keep(err)
+	filter := dlq.FaultFilter{
+		Tab: tab, Cluster: q.take("cluster"), Source: q.take("source"), Dialect: q.take("dialect"),
+		Group: q.take("consumer_group"), ErrorClass: q.take("error_class"), OriginTopic: q.take("origin_topic"), Sort: q.take("sort"),
+	}
+	page := q.page()
+	if err := q.done(); err != nil {
+		return err
+	}
+	found, err := s.Faults.List(c.Request().Context(), filter, page)
+	if err != nil {
+		return fmt.Errorf("list faults: %w", err)
+	}
+	return answer(c, http.StatusOK, listOf(found.Items, found.Next, faultOf))
+}
+
+func (s *Server) apiFault(c echo.Context) error {
+	if err := noQuery(c); err != nil {
+		return err
+	}
+	id, err := numberID(c, 32)
+	if err != nil {
+		return err
+	}
+	fault, err := s.Faults.Get(c.Request().Context(), int32(id))
+	if err != nil {
+		return fmt.Errorf("get fault %d: %w", id, err)
+	}
+	return answer(c, http.StatusOK, faultOf(fault))
+}
