@@ -225,9 +225,12 @@ func describe(ctx context.Context, admin Admin, listed kadm.ListedGroups) map[st
 }
 
 func membersOf(n int, subscribed []string, assigned kadm.TopicsSet) membership {
-	m := membership{members: n, topics: append(subscribed, assigned.Topics()...)}
-	for _, partitions := range assigned {
+	m := membership{members: n, topics: subscribed}
+	for topic, partitions := range assigned {
 		m.partitions += len(partitions)
+		if topic != "" { // known by its id alone
+			m.topics = append(m.topics, topic)
+		}
 	}
 	return m
 }
