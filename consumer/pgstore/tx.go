@@ -125,6 +125,9 @@ func (t *tx) hasCallbacks() bool {
 var control = regexp.MustCompile(`(?i)(?:^|;)(?:\s|--[^\n]*\n|/\*(?s:.*?)\*/)*` +
 	`(begin|commit|rollback|abort|savepoint|release|end|start\s+transaction|prepare\s+transaction)\b`)
 
+// quoted finds what a statement only quotes: 'commit; begin', $$ … end; $$.
+var quoted = regexp.MustCompile(`'(?:[^']|\'\')*'|\$\w*\$(?s:.*?)\$\w*\$`)
+
 // mayControl are the first letters of all words of control, to skip the search.
 const mayControl = "bcraesp"
 
@@ -137,7 +140,7 @@ func refuseControl(sql string) error {
 		!strings.Contains(mayControl, strings.ToLower(first[:1])) {
 		return nil
 	}
-	if m := control.FindStringSubmatch(sql); m != nil {
+	if m := control.FindStringSubmatch(quoted.ReplaceAllString(sql, "''")); m != nil {
 		return fmt.Errorf("%w: %s", ErrTransactionControl, strings.ToUpper(m[1]))
 	}
 	return nil
