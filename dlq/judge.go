@@ -2,11 +2,11 @@ package dlq
 
 import (
 	"context"
-	"errors"
-	"log/slog"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -40,11 +40,23 @@ type Judged struct {
 	NoRoute  Reason         // such as reason.no_group_target
 	Groups   []GroupVerdict // every known group of the letter, its own first; Reached says which this target reaches
 	Headline Verdict        // worst of the reached groups; Unknown without a route
+	own      string         // the letter's own group, "" when not known
 }
 
-// Own is the verdict of the letter's own group: the first. With no group known
-// it is that of whoever reads the origin.
-func (j Judged) Own() GroupVerdict { return j.Groups[0] }
+// Own is the verdict of the letter's own group; where the letter names none, the
+// worst of those that the target reaches.
+func (j Judged) Own() GroupVerdict {
+	best := j.Groups[0]
+	if j.own != "" {
+		return best
+	}
+	for _, g := range j.Groups[1:] {
+		if g.Reached && g.Verdict < best.Verdict {
+			best = g
+		}
+	}
+	return best
+}
 
 // Judge says what a replay of a letter would do.
 type Judge struct {
@@ -64,31 +76,184 @@ func (j *Judge) Topology() *Topology { return j.topo }
 
 // Judge judges subjects for a target, in their order. A broker or an evidence
 // database that does not answer is a verdict (Unknown), not an error; an error
-// means that the console's own database failed.
+// means that the console's own database failed, or that ctx ended.
 func (j *Judge) Judge(ctx context.Context, subjects []Subject, target Target) ([]Judged, error) {
-	return nil, errors.ErrUnsupported
+	inquiries, err := j.inquire(ctx, subjects, target)
+	if err != nil {
+		return nil, err
+	}
+	claims, err := j.claims(ctx, subjects)
+	if err != nil {
+		return nil, err
+	}
+	found := lookUp(ctx, questions(inquiries), j.clock)
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("judge %d letters: %w", len(subjects), err)
+	}
+	for i := range inquiries {
+		for k := range inquiries[i].groups {
+			a := &inquiries[i].groups[k]
+			a.fill(found, claims)
+			a.verdict, a.reason = a.decide()
+		}
+	}
+	if err := j.checkOrder(ctx, inquiries); err != nil {
+		return nil, err
+	}
+	out := make([]Judged, len(inquiries))
+	for i, q := range inquiries {
+		out[i] = q.judged()
+	}
+	return out, nil
 }
 
-// JudgeLetters loads the letters and judges them. Letters that do not exist are
-// missing in the result.
-func (j *Judge) JudgeLetters(ctx context.Context, ids []uuid.UUID, target Target) ([]Judged, error) {
-	return nil, errors.ErrUnsupported
+// questions lists what each evidence table has to be asked, both forms of an id.
+func questions(inquiries []inquiry) map[evidencePlace]map[question]bool {
+	out := map[evidencePlace]map[question]bool{}
+	for _, q := range inquiries {
+		for _, a := range q.groups {
+			for _, id := range q.subject.ids() {
+				if a.known == nil || a.known.Evidence == nil {
+					continue
+				}
+				place := a.known.Evidence.place()
+				if out[place] == nil {
+					out[place] = map[question]bool{}
+				}
+				out[place][question{id, a.group}] = true
+			}
+		}
+	}
+	return out
 }
+
+// ids are the forms of the event id that evidence is asked for; none where the
+// letter has no stable id.
+func (s Subject) ids() []string {
+	if s.EventID == nil || s.Flags&FlagPositionID != 0 {
+		return nil
+	}
+	ids := []string{*s.EventID}
+	if s.EventIDAlt != nil && *s.EventIDAlt != *s.EventID {
+		ids = append(ids, *s.EventIDAlt)
+	}
+	return ids
+}
+
+// fill adds what was found for the group: a hit on either form of the id counts.
+func (a *asked) fill(found map[evidencePlace]answers, claims map[question]claim) {
+	for _, id := range a.subject.ids() {
+		if c, ok := claims[question{id, a.group}]; ok && !(c.kind == 1 && c.holder == a.subject.Holder) {
+			a.claim = &c
+		}
+	}
+	if a.known == nil || a.known.Evidence == nil {
+		return
+	}
+	answer := found[a.known.Evidence.place()]
+	a.failed = answer.failed
+	for _, id := range a.subject.ids() {
+		if r, ok := answer.records[question{id, a.group}]; ok && (a.record == nil || r.exact) {
+			a.record = &r
+		}
+	}
+}
+
+const sqlClaims = `
+SELECT c.event_id, coalesce(g.name, ''), c.kind, c.holder_id, c.claimed_at
+FROM event_claim c LEFT JOIN letter_name g ON g.id = c.group_id
+WHERE c.event_id = ANY(@events)`
+
+// claims reads the active claims on the subjects' events.
+func (j *Judge) claims(ctx context.Context, subjects []Subject) (map[question]claim, error) {
+	var events []string
+	for _, s := range subjects {
+		events = append(events, s.ids()...)
+	}
+	out := map[question]claim{}
+	if len(events) == 0 {
+		return out, nil
+	}
+	rows, err := j.pool.Query(ctx, sqlClaims, pgx.NamedArgs{"events": events})
+	if err != nil {
+		return nil, fmt.Errorf("query claims: %w", err)
+	}
+	var q question
+	var c claim
+	_, err = pgx.ForEachRow(rows, []any{&q.event, &q.group, &c.kind, &c.holder, &c.at}, func() error {
+		out[q] = c
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read claims: %w", err)
+	}
+	return out, nil
+}
+
+// judged is the result for one letter.
+func (q inquiry) judged() Judged {
+	j := Judged{LetterID: q.subject.LetterID, Route: q.route, NoRoute: q.noRoute, own: q.subject.Group}
+	if q.route == nil {
+		j.Headline = Unknown
+	}
+	for _, a := range q.groups {
+		v := GroupVerdict{Group: a.group, Verdict: a.verdict, Reason: a.reason, AskedAt: a.now, Reached: a.reached}
+		if a.record != nil && a.record.exact {
+			v.ConsumedAt = a.record.at
+		}
+		j.Groups = append(j.Groups, v)
+		if a.reached && (j.Headline == 0 || a.verdict < j.Headline) {
+			j.Headline = a.verdict
+		}
+	}
+	return j
+}
+
+// JudgeLetters loads the letters and judges them, in the order of ids. Letters
+// that do not exist are missing in the result.
+func (j *Judge) JudgeLetters(ctx context.Context, ids []uuid.UUID, target Target) ([]Judged, error) {
+	subjects, err := j.Subjects(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	return j.Judge(ctx, subjects, target)
+}
+
+const sqlSubjects = `
+SELECT d.id, d.event_id, d.event_id_alt, coalesce(g.name, ''), s.cluster, s.name, coalesce(o.name, ''),
+  d.origin_partition, d.origin_offset, d.event_time, d.flags
+FROM dead_letter d
+JOIN letter_source s ON s.id = d.source_id
+LEFT JOIN letter_name g ON g.id = d.group_id
+LEFT JOIN letter_name o ON o.id = d.origin_id
+WHERE d.id = ANY(@ids)`
 
 // Subjects loads what a verdict needs to know about letters, in the order of
 // ids; letters that do not exist are left out.
 func (j *Judge) Subjects(ctx context.Context, ids []uuid.UUID) ([]Subject, error) {
-	return nil, errors.ErrUnsupported
+	return loadSubjects(ctx, j.pool, ids)
 }
 
-// Save keeps verdicts as the letters' cached ones.
-func (j *Judge) Save(ctx context.Context, judged []Judged) error { return errors.ErrUnsupported }
-
-// LookAgain judges letters anew for a target and saves: "Look again".
-func (j *Judge) LookAgain(ctx context.Context, ids []uuid.UUID, target Target) ([]Judged, error) {
-	return nil, errors.ErrUnsupported
+func loadSubjects(ctx context.Context, pool *pgxpool.Pool, ids []uuid.UUID) ([]Subject, error) {
+	rows, err := pool.Query(ctx, sqlSubjects, pgx.NamedArgs{"ids": ids})
+	if err != nil {
+		return nil, fmt.Errorf("query subjects: %w", err)
+	}
+	found := make(map[uuid.UUID]Subject, len(ids))
+	var s Subject
+	_, err = pgx.ForEachRow(rows, []any{&s.LetterID, &s.EventID, &s.EventIDAlt, &s.Group, &s.Cluster, &s.Source,
+		&s.OriginTopic, &s.OriginPartition, &s.OriginOffset, &s.EventTime, &s.Flags}, func() error {
+		found[s.LetterID] = s
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read subjects: %w", err)
+	}
+	out := make([]Subject, 0, len(found))
+	for _, id := range ids {
+		if s, ok := found[id]; ok {
+			out = append(out, s)
+		}
+	}
+	return out, nil
 }
-
-// RunJudge judges new letters within about two seconds and open ones anew when
-// their verdict is older than olderThan. One process of several does the work.
-func (j *Judge) RunJudge(ctx context.Context, log *slog.Logger, olderThan time.Duration) {}

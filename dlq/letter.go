@@ -20,6 +20,21 @@ const (
 	Discarded
 )
 
+var stateNames = map[State]string{Open: "open", Replaying: "replaying", Resolved: "resolved", Discarded: "discarded"}
+
+// String is the state's name in the API.
+func (s State) String() string { return stateNames[s] }
+
+// ParseState is the reverse of String; 0 for another name.
+func ParseState(name string) State {
+	for s, n := range stateNames {
+		if n == name {
+			return s
+		}
+	}
+	return 0
+}
+
 // Flag marks something about a letter that a reader has to know.
 type Flag int32
 

@@ -72,11 +72,7 @@ func (l *Letters) dimensions(ctx context.Context, f LetterFilter) (dims []dimens
 	return lookUpDimensions(ctx, l.pool, f)
 }
 
-type rowQuerier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-func lookUpDimensions(ctx context.Context, db rowQuerier, f LetterFilter) ([]dimension, bool, error) {
+func lookUpDimensions(ctx context.Context, db querier, f LetterFilter) ([]dimension, bool, error) {
 	var sources []int32
 	var group, class, origin, dialect *int32
 	err := db.QueryRow(ctx, sqlFilterNames, pgx.NamedArgs{

@@ -142,12 +142,9 @@ func scanOccurrence(row pgx.CollectableRow) (o Occurrence, err error) {
 // itemStates are the names of replay_item.state.
 var itemStates = [...]string{"waiting", "sending", "sent", "left_out", "not_sent", "unconfirmed"}
 
-// bytesFrom are the names of replay_item.bytes_from.
-var bytesFrom = map[int16]string{1: "letter", 2: "origin"}
-
 func scanLetterReplay(row pgx.CollectableRow) (r LetterReplay, err error) {
 	var state int16
-	var from *int16
+	var from *bytesFrom
 	var text, key *string
 	var args []byte
 	err = row.Scan(&r.ReplayID, &r.State, &r.CreatedBy, &r.CreatedAt, &r.ItemNo, &state, &r.SentAt, &r.Topic,
@@ -159,7 +156,7 @@ func scanLetterReplay(row pgx.CollectableRow) (r LetterReplay, err error) {
 		r.ItemState = itemStates[state]
 	}
 	if from != nil {
-		r.BytesFrom = bytesFrom[*from]
+		r.BytesFrom = from.String()
 	}
 	r.Reason = loadReason(text, key, args)
 	return r, nil
