@@ -122,6 +122,29 @@ func TestReplicasAreSummed(t *testing.T) {
 	}
 }
 
+func TestMembersInOneProcessAreSummed(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	a, b := newRunner("points", 40), newRunner("points", 2)
+	b.set(func(s *consumer.Status) { s.State = consumer.Waiting })
+	reporter := fleet.NewReporter(pool, quiet)
+	reporter.Add(a, "shop", "consume_record")
+	reporter.Add(b, "shop", "consume_record")
+	tick(t, reporter)
+	f := fleet.New(pool, fleet.Options{Logger: quiet})
+	g := group(t, f, "points")
+	if len(g.Replicas) != 1 || number(g.Consumed) != "42" || number(g.Partitions) != "2" || g.State != fleet.Waiting || len(g.Topics) != 2 {
+		t.Errorf("%+v", g)
+	}
+	if err := f.Pause(t.Context(), operator, "points"); err != nil {
+		t.Fatal(err)
+	}
+	tick(t, reporter)
+	if a.Status().State != consumer.Paused || b.Status().State != consumer.Paused {
+		t.Error("a member goes on")
+	}
+}
+
 func silence(t *testing.T, pool *pgxpool.Pool, ago string) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), "update consumer_status set reported_at = now() - $1::interval", ago); err != nil {

@@ -39,9 +39,9 @@ type Reporter struct {
 	groups map[string]*reported
 }
 
-// reported is one consumer of this process.
+// reported is one group's consumers in this process.
 type reported struct {
-	runner            consumer.Runner
+	runners           []consumer.Runner
 	cluster, strategy string
 	paused            bool // as last told
 	failure           error
@@ -60,11 +60,16 @@ func NewReporter(pool *pgxpool.Pool, logger *slog.Logger) *Reporter {
 	}
 }
 
-// Add takes a consumer into the reports. Call it before Run.
+// Add takes a consumer into the reports; several of one group are its members
+// in this process. Call it before Run.
 func (r *Reporter) Add(runner consumer.Runner, cluster, strategy string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.groups[runner.Status().Group] = &reported{runner: runner, cluster: cluster, strategy: strategy}
+	name := runner.Status().Group
+	if r.groups[name] == nil {
+		r.groups[name] = &reported{cluster: cluster, strategy: strategy}
+	}
+	r.groups[name].runners = append(r.groups[name].runners, runner)
 }
 
 // Failed says that the group's consumer ended with an error. A later report
@@ -142,13 +147,14 @@ func (r *Reporter) tell(name string, g *reported, pause bool) {
 		return
 	}
 	g.paused = pause
-	if pause {
-		r.log.Info("consumer paused by an operator", "group", name)
-		g.runner.Pause()
-		return
+	r.log.Info("consumer told by an operator", "group", name, "paused", pause)
+	for _, runner := range g.runners {
+		if pause {
+			runner.Pause()
+		} else {
+			runner.Resume()
+		}
 	}
-	r.log.Info("consumer resumed by an operator", "group", name)
-	g.runner.Resume()
 }
 
 func (r *Reporter) report(ctx context.Context, last bool) error {
@@ -165,39 +171,63 @@ func (r *Reporter) report(ctx context.Context, last bool) error {
 }
 
 func (r *Reporter) row(g *reported, last bool) pgx.NamedArgs {
-	s := g.runner.Status()
-	lastError, lastErrorAt := s.LastError, s.LastErrorAt
-	if g.failure != nil {
-		lastError, lastErrorAt = g.failure.Error(), g.failedAt
-	}
-	started := s.Started
-	if started.IsZero() {
-		started = time.Now()
-	}
+	s := g.status()
 	return pgx.NamedArgs{
-		"replica": r.replica, "host": r.host, "group": s.Group, "cluster": g.cluster, "topics": topicsOf(s), "strategy": g.strategy,
-		"state": stateOf(g, s, last), "consumed": s.Consumed, "duplicates": s.Duplicates, "retried": s.Retried,
-		"dead_lettered": s.DeadLettered, "partitions": len(s.Assigned), "last_error": storable(lastError),
-		"last_error_at": nilIfZero(lastErrorAt), "started_at": started,
+		"replica": r.replica, "host": r.host, "group": s.Group, "cluster": g.cluster, "topics": s.Topics, "strategy": g.strategy,
+		"state": g.state(last), "consumed": s.Consumed, "duplicates": s.Duplicates, "retried": s.Retried,
+		"dead_lettered": s.DeadLettered, "partitions": len(s.Assigned), "last_error": storable(s.LastError),
+		"last_error_at": nilIfZero(s.LastErrorAt), "started_at": s.Started,
 	}
 }
 
-func topicsOf(s consumer.Status) []string {
-	if s.Topics == nil {
-		return []string{}
+// status sums up the members: their latest error, their earliest start.
+func (g *reported) status() consumer.Status {
+	sum := consumer.Status{Topics: []string{}, Started: time.Now()}
+	if g.failure != nil {
+		sum.LastError, sum.LastErrorAt = g.failure.Error(), g.failedAt
 	}
-	return s.Topics
+	for _, runner := range g.runners {
+		s := runner.Status()
+		sum.Group, sum.Topics = s.Group, append(sum.Topics, s.Topics...)
+		sum.Consumed += s.Consumed
+		sum.Duplicates += s.Duplicates
+		sum.Retried += s.Retried
+		sum.DeadLettered += s.DeadLettered
+		sum.Assigned = append(sum.Assigned, s.Assigned...)
+		if s.LastErrorAt.After(sum.LastErrorAt) {
+			sum.LastError, sum.LastErrorAt = s.LastError, s.LastErrorAt
+		}
+		if !s.Started.IsZero() && s.Started.Before(sum.Started) {
+			sum.Started = s.Started
+		}
+	}
+	slices.Sort(sum.Topics)
+	sum.Topics = slices.Compact(sum.Topics)
+	return sum
 }
 
-func stateOf(g *reported, s consumer.Status, last bool) State {
+// state is the worst of the members.
+func (g *reported) state(last bool) State {
 	switch {
 	case g.failure != nil:
 		return Failed
-	case last || s.State == consumer.Stopped:
+	case last:
 		return Stopped
-	case s.State == consumer.Paused:
+	}
+	worst := Stopped
+	for _, runner := range g.runners {
+		worst = min(worst, stateOf(runner.Status().State))
+	}
+	return worst
+}
+
+func stateOf(s consumer.State) State {
+	switch s {
+	case consumer.Stopped:
+		return Stopped
+	case consumer.Paused:
 		return Paused
-	case s.State == consumer.Waiting:
+	case consumer.Waiting:
 		return Waiting
 	default:
 		return Running
