@@ -198,4 +198,3 @@ func (a *app) webDeps(more extras) web.Deps {
 		Logger: a.log, Clock: a.clock, Registry: registry, Ready: more.ready, Try: more.try,
 	}
 }
-

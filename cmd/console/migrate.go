@@ -54,6 +54,16 @@ func (c migrateCmd) target(e *edge, conf *config.Config) error {
 	return err
 }
 
+// migrateConsole brings the console's tables up to date.
+func migrateConsole(ctx context.Context, conf *config.Config) error {
+	pool, err := openConsole(ctx, conf)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return migrations.Up(ctx, pool)
+}
+
 func migrateBusiness(ctx context.Context, conf *config.Config, name string) error {
 	business := newConnections(conf.Connections)
 	defer business.close()

@@ -247,3 +247,18 @@ func lastLine(out []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	return lines[len(lines)-1]
 }
+
+// RemoveCluster ends a server that an earlier run left in dir and deletes its
+// data. Fetched binaries stay.
+func RemoveCluster(ctx context.Context, dir string) error {
+	p := &Postgres{opts: PostgresOptions{Dir: dir}}
+	if err := p.endOrphan(ctx); err != nil {
+		return err
+	}
+	for _, path := range []string{p.cluster(), p.passwordFile(), p.logFile()} {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove data of PostgreSQL: %w", err)
+		}
+	}
+	return nil
+}
