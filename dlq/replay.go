@@ -16,6 +16,11 @@ const (
 	ToSafe                     // one click: the narrowest there is, per letter
 )
 
+var targetNames = map[Target]string{ToOrigin: "origin", ToGroup: "group", ToSafe: "safe"}
+
+// String is the target's name in the API.
+func (t Target) String() string { return targetNames[t] }
+
 // ReplayState is where a replay stands.
 type ReplayState int16
 
@@ -92,9 +97,11 @@ type Replay struct {
 	Target         Target
 	Targets        []ReplayTarget
 	Total, Sent    int
-	Waiting        int // items neither sent nor given up
-	LeftOut        int // items whose verdict or letter changed before they were sent
-	Refused        int // letters that were refused at plan
+	Waiting        int             // items neither sent nor given up
+	LeftOut        int             // items whose verdict or letter changed before they were sent
+	Letters        int             // letters that were judged at plan
+	Refused        int             // letters that were refused at plan
+	RefusedN       int             // refusals, by letter and group
 	Outcomes       map[Outcome]int // per item and group
 	Verdicts       map[Verdict]int // headline at plan
 	FaultID        *int32

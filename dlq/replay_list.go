@@ -3,6 +3,11 @@ package dlq
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // ReplayFilter narrows a list of replays. Zero values do not filter.
@@ -12,52 +17,191 @@ type ReplayFilter struct {
 	By      string // who planned it
 }
 
-// ReplayPage is a part of the list, newest first. Overrides, Targets, Verdicts
-// and Outcomes are filled as in Get, but Overrides are left out.
+// ReplayPage is a part of the list, newest first. Its replays are those of Get
+// without their overrides.
 type ReplayPage struct {
 	Items []Replay
 	Next  string // "" at the end
 }
 
-// List gives one page of replays, newest first. Errors: *ErrBadFilter.
-func (r *Replays) List(ctx context.Context, f ReplayFilter, p Page) (ReplayPage, error) {
-	return ReplayPage{}, errors.ErrUnsupported
-}
+const sqlReplayColumns = `
+SELECT r.id, r.state, coalesce(r.paused_by, 0), r.target, r.letters, r.total, r.sent, r.refused, r.verdicts, r.fault_id,
+  r.reason, r.created_by, r.created_at, r.approval_needed, r.approved_by, r.approved_at, coalesce(r.approval_reason, ''),
+  r.rejected_by, r.started_by, r.started_at, r.finished_at,
+  (SELECT count(*) FROM replay_item i WHERE i.replay_id = r.id AND i.no >= r.next_no AND i.state = 0),
+  (SELECT count(*) FROM replay_item i WHERE i.replay_id = r.id AND i.state = 3),
+  (SELECT count(*) FROM replay_refused f WHERE f.replay_id = r.id)
+FROM replay r`
+
+const sqlReplay = sqlReplayColumns + ` WHERE r.id = @id`
+
+const sqlReplayPage = sqlReplayColumns + `
+WHERE (@state = 0 OR r.state = @state) AND (@fault = 0 OR r.fault_id = @fault) AND (@by = '' OR r.created_by = @by)
+  AND r.id < @before
+ORDER BY r.id DESC LIMIT @limit`
 
 // Get reads one replay with its numbers. Errors: ErrNotFound.
 func (r *Replays) Get(ctx context.Context, id int64) (Replay, error) {
-	return Replay{}, errors.ErrUnsupported
+	row, err := r.replays(ctx, sqlReplay, pgx.NamedArgs{"id": id})
+	if err != nil {
+		return Replay{}, err
+	}
+	if len(row) == 0 {
+		return Replay{}, fmt.Errorf("replay %d: %w", id, ErrNotFound)
+	}
+	if row[0].ApprovalNeeded {
+		row[0].Overrides, err = r.overridesOf(ctx, id)
+	}
+	return row[0], err
 }
+
+// List gives one page of replays, newest first. Errors: *ErrBadFilter.
+func (r *Replays) List(ctx context.Context, f ReplayFilter, p Page) (ReplayPage, error) {
+	if f.State < 0 || f.State > Canceled {
+		return ReplayPage{}, &ErrBadFilter{Field: "state", Reason: "must be one of planned, awaiting_approval, scheduled, running, paused, done, canceled"}
+	}
+	if err := filterText("by", f.By); err != nil {
+		return ReplayPage{}, err
+	}
+	limit, before, err := p.place(f, maxPlace)
+	if err != nil {
+		return ReplayPage{}, err
+	}
+	found, err := r.replays(ctx, sqlReplayPage, pgx.NamedArgs{
+		"state": int16(f.State), "fault": f.FaultID, "by": f.By, "before": before, "limit": limit + 1,
+	})
+	if err != nil {
+		return ReplayPage{}, err
+	}
+	page := ReplayPage{Items: found[:min(len(found), limit)]}
+	if len(found) > limit {
+		page.Next = cursor{direction: older, sort: page.Items[limit-1].ID}.encode(f)
+	}
+	return page, nil
+}
+
+// maxPlace is a place after every row of a list that counts down.
+const maxPlace = 1<<63 - 1
+
+// place reads the size of a page and the number after which it begins.
+func (p Page) place(filter any, first int64) (limit int, at int64, err error) {
+	if limit, err = p.rows(); err != nil || p.Cursor == "" {
+		return limit, first, err
+	}
+	c, err := decodeCursor(p.Cursor, filter)
+	return limit, c.sort, err
+}
+
+func (r *Replays) replays(ctx context.Context, sql string, args pgx.NamedArgs) ([]Replay, error) {
+	rows, err := r.pool.Query(ctx, sql, args)
+	if err != nil {
+		return nil, fmt.Errorf("query replays: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, scanReplay)
+	if err != nil {
+		return nil, fmt.Errorf("read replays: %w", err)
+	}
+	by := make(map[int64]*Replay, len(found))
+	for i := range found {
+		by[found[i].ID] = &found[i]
+	}
+	if err := r.fillTargets(ctx, by); err != nil {
+		return nil, err
+	}
+	return found, r.fillOutcomes(ctx, by)
+}
+
+var pausedByNames = map[int16]string{1: "user", 2: "stop_rule"}
+
+func scanReplay(row pgx.CollectableRow) (Replay, error) {
+	var p Replay
+	var pausedBy int16
+	var verdicts map[string]int
+	err := row.Scan(&p.ID, &p.State, &pausedBy, &p.Target, &p.Letters, &p.Total, &p.Sent, &p.Refused, &verdicts, &p.FaultID,
+		&p.Reason, &p.CreatedBy, &p.CreatedAt, &p.ApprovalNeeded, &p.ApprovedBy, &p.ApprovedAt, &p.ApprovalReason,
+		&p.RejectedBy, &p.StartedBy, &p.StartedAt, &p.FinishedAt, &p.Waiting, &p.LeftOut, &p.RefusedN)
+	p.PausedBy = pausedByNames[pausedBy]
+	p.Outcomes, p.Verdicts = map[Outcome]int{}, map[Verdict]int{}
+	for v, name := range verdictNames {
+		if n := verdicts[name]; n > 0 {
+			p.Verdicts[v] = n
+		}
+	}
+	return p, err
+}
+
+const sqlReplayTargets = `
+SELECT t.replay_id, t.cluster, t.topic, array(
+  SELECT coalesce(g.name, '') FROM unnest(t.groups) u(id) LEFT JOIN letter_name g ON g.id = u.id ORDER BY 1)
+FROM replay_target t WHERE t.replay_id = ANY(@ids) ORDER BY t.id`
+
+func (r *Replays) fillTargets(ctx context.Context, by map[int64]*Replay) error {
+	rows, err := r.pool.Query(ctx, sqlReplayTargets, pgx.NamedArgs{"ids": slices.Collect(maps.Keys(by))})
+	if err != nil {
+		return fmt.Errorf("query targets of replays: %w", err)
+	}
+	var id int64
+	var t ReplayTarget
+	_, err = pgx.ForEachRow(rows, []any{&id, &t.Cluster, &t.Topic, &t.Groups}, func() error {
+		by[id].Targets = append(by[id].Targets, ReplayTarget{Cluster: t.Cluster, Topic: t.Topic, Groups: slices.Clone(t.Groups)})
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read targets of replays: %w", err)
+	}
+	return nil
+}
+
+// sqlReplayOutcomes counts per item and group. A claim without an outcome is
+// pending, from before the message leaves.
+const sqlReplayOutcomes = `
+SELECT replay_id, outcome, count(*) FROM replay_outcome WHERE replay_id = ANY(@ids) GROUP BY 1, 2
+UNION ALL
+SELECT holder_id, @pending, count(*) FROM event_claim WHERE kind = 1 AND holder_id = ANY(@ids) GROUP BY 1`
+
+func (r *Replays) fillOutcomes(ctx context.Context, by map[int64]*Replay) error {
+	rows, err := r.pool.Query(ctx, sqlReplayOutcomes, pgx.NamedArgs{"ids": slices.Collect(maps.Keys(by)), "pending": int16(Pending)})
+	if err != nil {
+		return fmt.Errorf("query outcomes of replays: %w", err)
+	}
+	var id int64
+	var outcome Outcome
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&id, &outcome, &n}, func() error { by[id].Outcomes[outcome] = n; return nil }); err != nil {
+		return fmt.Errorf("read outcomes of replays: %w", err)
+	}
+	return nil
+}
+
+const sqlReplayOverrides = `
+SELECT o.letter_id, coalesce(g.name, ''), o.verdict, o.reason
+FROM replay_override o LEFT JOIN letter_name g ON g.id = o.group_id AND o.group_id <> 0
+WHERE o.replay_id = @id ORDER BY o.letter_id, 2 LIMIT 1000`
+
+func (r *Replays) overridesOf(ctx context.Context, id int64) ([]Override, error) {
+	rows, err := r.pool.Query(ctx, sqlReplayOverrides, pgx.NamedArgs{"id": id})
+	if err != nil {
+		return nil, fmt.Errorf("query overrides of replay %d: %w", id, err)
+	}
+	overrides, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Override])
+	if err != nil {
+		return nil, fmt.Errorf("read overrides of replay %d: %w", id, err)
+	}
+	return overrides, nil
+}
+
+const sqlVersion = `SELECT version FROM replay WHERE id = @id`
 
 // Changed is a number that grows whenever anything of the replay changes, for
 // whoever polls. Errors: ErrNotFound.
 func (r *Replays) Changed(ctx context.Context, id int64) (int64, error) {
-	return 0, errors.ErrUnsupported
-}
-
-// ItemFilter chooses the items of a replay by tab: "" or all, worth (failures,
-// left out, changed verdicts), waiting, or the name of an outcome.
-type ItemFilter struct{ Tab string }
-
-// ItemPage is a part of a replay's items, in the order of sending.
-type ItemPage struct {
-	Items []ReplayItem
-	Next  string // "" at the end
-}
-
-// Items gives one page of a replay's items. Errors: ErrNotFound, *ErrBadFilter.
-func (r *Replays) Items(ctx context.Context, id int64, f ItemFilter, p Page) (ItemPage, error) {
-	return ItemPage{}, errors.ErrUnsupported
-}
-
-// RefusedPage is a part of what a plan refused.
-type RefusedPage struct {
-	Items []Refusal
-	Next  string // "" at the end
-}
-
-// Refused gives one page of what the plan refused, by letter and group. Errors:
-// ErrNotFound, *ErrBadFilter.
-func (r *Replays) Refused(ctx context.Context, id int64, p Page) (RefusedPage, error) {
-	return RefusedPage{}, errors.ErrUnsupported
+	var version int64
+	err := r.pool.QueryRow(ctx, sqlVersion, pgx.NamedArgs{"id": id}).Scan(&version)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, fmt.Errorf("replay %d: %w", id, ErrNotFound)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read version of replay %d: %w", id, err)
+	}
+	return version, nil
 }

@@ -3,6 +3,11 @@ package dlq
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"oncemore/internal/access"
 )
@@ -14,10 +19,145 @@ import (
 // *ErrBadOverride, *ErrTooManyLetters, *ErrBadFilter, ErrNotFound (an
 // *ErrLettersNotFound names the letters).
 func (r *Replays) Plan(ctx context.Context, actor access.Actor, req PlanRequest) (Plan, error) {
-	return Plan{}, errors.ErrUnsupported
+	if err := checkPlan(actor, req); err != nil {
+		return Plan{}, err
+	}
+	if req.RequestKey != "" {
+		plan, err := r.planned(ctx, actor, req)
+		if !errors.Is(err, ErrNotFound) {
+			return plan, err
+		}
+	}
+	set, err := r.judgeSelection(ctx, req)
+	if err != nil {
+		return Plan{}, err
+	}
+	plan, err := r.storePlan(ctx, actor, req, set)
+	if repeatedRequest(err) { // the same form, sent twice at once
+		return r.planned(ctx, actor, req)
+	}
+	return plan, err
 }
 
 // DryRun says what Plan would, and keeps nothing.
 func (r *Replays) DryRun(ctx context.Context, actor access.Actor, req PlanRequest) (Plan, error) {
-	return Plan{}, errors.ErrUnsupported
+	actor.Reason = "dry run"
+	if err := checkPlan(actor, req); err != nil {
+		return Plan{}, err
+	}
+	set, err := r.judgeSelection(ctx, req)
+	if err != nil {
+		return Plan{}, err
+	}
+	plan := set.summary()
+	plan.State, _ = r.firstState(req, set)
+	return plan, nil
+}
+
+func checkPlan(actor access.Actor, req PlanRequest) error {
+	if err := actor.Check(access.PlanReplay); err != nil {
+		return err
+	}
+	if req.Target == ToSafe {
+		if err := actor.Check(access.StartReplay); err != nil {
+			return err
+		}
+		if strings.TrimSpace(actor.Reason) == "" {
+			return access.ErrReasonRequired
+		}
+		if len(req.Overrides) > 0 {
+			return &ErrBadOverride{Override: req.Overrides[0], Why: "a safe replay takes no overrides"}
+		}
+	}
+	if err := req.Selection.check(); err != nil {
+		return err
+	}
+	return checkOverrides(req.Overrides)
+}
+
+func (s Selection) check() error {
+	n := 0
+	for _, named := range []bool{len(s.LetterIDs) > 0, s.Filter != nil, s.FaultID != 0} {
+		if named {
+			n++
+		}
+	}
+	if n != 1 {
+		return ErrBadSelection
+	}
+	if s.Filter != nil && s.Filter.State != 0 && s.Filter.State != Open {
+		return &ErrBadFilter{Field: "state", Reason: "a replay takes open letters"}
+	}
+	return nil
+}
+
+func checkOverrides(overrides []Override) error {
+	for _, o := range overrides {
+		if strings.TrimSpace(o.Reason) == "" {
+			return fmt.Errorf("override of letter %s: %w", o.LetterID, access.ErrReasonRequired)
+		}
+		if !o.Verdict.MayOverride() {
+			return &ErrBadOverride{Override: o, Why: fmt.Sprintf("%q cannot be overridden", o.Verdict)}
+		}
+	}
+	return nil
+}
+
+// firstState is the state of a fresh plan, and whether it needs approval.
+func (r *Replays) firstState(req PlanRequest, set *planSet) (ReplayState, bool) {
+	needed := len(set.overridden) > 0 || len(set.items) > r.opts.ApprovalSize
+	switch {
+	case needed:
+		return AwaitingApproval, true
+	case req.Target == ToSafe && len(set.items) == 0:
+		return Done, false
+	case req.Target == ToSafe:
+		return Running, false
+	}
+	return Planned, false
+}
+
+// planned finds the plan that a request key already made. Errors: ErrNotFound.
+func (r *Replays) planned(ctx context.Context, actor access.Actor, req PlanRequest) (Plan, error) {
+	const sqlByKey = `SELECT id FROM replay WHERE request_key = @key`
+	var id int64
+	err := r.pool.QueryRow(ctx, sqlByKey, pgx.NamedArgs{"key": requestKey(actor, req)}).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Plan{}, ErrNotFound
+	}
+	if err != nil {
+		return Plan{}, fmt.Errorf("look up request key: %w", err)
+	}
+	return r.PlanOf(ctx, id)
+}
+
+// PlanOf gives the plan that Plan answered for a replay, in its present state.
+// Errors: ErrNotFound.
+func (r *Replays) PlanOf(ctx context.Context, id int64) (Plan, error) {
+	replay, err := r.Get(ctx, id)
+	if err != nil {
+		return Plan{}, err
+	}
+	refused, err := r.Refused(ctx, id, Page{Limit: RefusalsShown})
+	if err != nil {
+		return Plan{}, err
+	}
+	return Plan{
+		ID: id, State: replay.State, Letters: replay.Letters, Total: replay.Total,
+		Verdicts: replay.Verdicts, Refused: refused.Items, RefusedN: replay.RefusedN,
+	}, nil
+}
+
+// requestKey keeps the keys of different users apart.
+func requestKey(actor access.Actor, req PlanRequest) *string {
+	if req.RequestKey == "" {
+		return nil
+	}
+	key := storableText(actor.User + "/" + req.RequestKey)
+	return &key
+}
+
+func repeatedRequest(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "23505" && pg.ConstraintName == "replay_request_key_key"
 }

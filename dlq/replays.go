@@ -1,13 +1,19 @@
 package dlq
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"oncemore/dlq/dialect"
 )
 
 // ReplayQueue is the River queue that the steps of replays run in. The client of
@@ -34,29 +40,55 @@ type ReplayOptions struct {
 	PlanLimit    int           // letters that one plan may hold; default 500,000
 	ChunkSize    int           // items judged, claimed and sent together; default and most 500
 	SettleAfter  time.Duration // after this an item that no group took up is not_seen; default 10 min
-	SendTimeout  time.Duration // how long a broker may take to confirm a chunk; default 15 s
+	SendTimeout  time.Duration // how long the brokers may take to confirm a chunk; default 15 s
 	StepTime     time.Duration // how long one job goes on; default 20 s
 	Lease        time.Duration // after this a step that was not heard of counts as crashed; default 60 s
 	Poll         time.Duration // how soon outcomes are first looked for; default 500 ms
-	Clock        func() time.Time
-	Log          *slog.Logger
+	Dialects     *dialect.Set  // decides which headers are left out; default the embedded ones
+	Log          *slog.Logger  // default slog.Default
 }
 
-// Replays plans replays, runs them and says what each did.
+func (o ReplayOptions) withDefaults() ReplayOptions {
+	o.ApprovalSize = cmp.Or(o.ApprovalSize, 1000)
+	o.PlanLimit = cmp.Or(o.PlanLimit, 500_000)
+	o.ChunkSize = min(cmp.Or(o.ChunkSize, 500), 500)
+	o.SettleAfter = cmp.Or(o.SettleAfter, 10*time.Minute)
+	o.SendTimeout = cmp.Or(o.SendTimeout, 15*time.Second)
+	o.StepTime = cmp.Or(o.StepTime, 20*time.Second)
+	o.Lease = cmp.Or(o.Lease, time.Minute)
+	o.Poll = cmp.Or(o.Poll, 500*time.Millisecond)
+	o.Log = cmp.Or(o.Log, slog.Default())
+	return o
+}
+
+// Replays plans replays, runs them and says what each did. All times in its
+// tables are of the database's clock.
 type Replays struct {
 	pool     *pgxpool.Pool
 	clusters map[string]*Cluster
 	judge    Judging
 	origins  OriginReading
 	opts     ReplayOptions
+	jobs     *river.Client[pgx.Tx] // only inserts
 }
 
 // NewReplays works on the console's database and sends to the given clusters,
-// by name. It needs no River client: it makes one that only inserts.
-func NewReplays(pool *pgxpool.Pool, clusters map[string]*Cluster, judge Judging, origins OriginReading, opts ReplayOptions) *Replays {
-	return &Replays{pool: pool, clusters: clusters, judge: judge, origins: origins, opts: opts}
+// by name. It needs no River client: it makes one that only inserts. Errors are
+// of the embedded dialects or of River's options.
+func NewReplays(pool *pgxpool.Pool, clusters map[string]*Cluster, judge Judging, origins OriginReading, opts ReplayOptions) (*Replays, error) {
+	r := &Replays{pool: pool, clusters: clusters, judge: judge, origins: origins, opts: opts.withDefaults()}
+	var err error
+	if r.jobs, err = river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: r.opts.Log}); err != nil {
+		return nil, fmt.Errorf("replays: river client: %w", err)
+	}
+	if r.opts.Dialects == nil {
+		if r.opts.Dialects, err = dialect.Load(); err != nil {
+			return nil, fmt.Errorf("replays: %w", err)
+		}
+	}
+	return r, nil
 }
 
 // AddWorkers registers the steps with the workers of a River client that works
 // ReplayQueue.
-func (r *Replays) AddWorkers(w *river.Workers) {}
+func (r *Replays) AddWorkers(w *river.Workers) { river.AddWorker(w, &stepWorker{replays: r}) }

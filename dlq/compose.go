@@ -1,0 +1,158 @@
+package dlq
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncemore/dlq/dialect"
+)
+
+// bytesFrom says whose bytes a message carries.
+type bytesFrom int16
+
+const (
+	fromLetter bytesFrom = iota + 1
+	fromOrigin
+)
+
+var bytesFromNames = map[bytesFrom]string{fromLetter: "letter", fromOrigin: "origin"}
+
+// String is the source's name in the API.
+func (b bytesFrom) String() string { return bytesFromNames[b] }
+
+// message is what an item sends.
+type message struct {
+	cluster   string
+	record    *kgo.Record // Partition -1: the key decides
+	bytesFrom bytesFrom
+	byKey     bool // the partition it came from is not there
+}
+
+// composeChunk makes the message of each item that goes: the origin record's
+// bytes where it can be read, else the letter's own, without the headers that
+// the framework added. An item that cannot be composed is left out.
+func (s *step) composeChunk(ctx context.Context, c *chunk) error {
+	bodies, err := s.bodies(ctx, c)
+	if err != nil {
+		return err
+	}
+	originals, err := s.originals(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, it := range c.items {
+		if !it.goes() {
+			continue
+		}
+		from, body := fromLetter, bodies[it.letter].body
+		if o, ok := originals[it.letter]; ok && o.Usable() {
+			from, body = fromOrigin, o.Body
+		}
+		it.compose(s.r.opts.Dialects, s.id, c.targets[it.targetID], bodies[it.letter], body, from)
+	}
+	return nil
+}
+
+func (it *sendItem) compose(dialects *dialect.Set, replay int64, target sendTarget, stored storedBody, body Body, from bytesFrom) {
+	if stored.err != nil {
+		it.leave(replayReason("reason.letter.body", "error", stored.err.Error()))
+		return
+	}
+	kept, err := StripHeaders(dialects, stored.dialect, body.Headers)
+	if err != nil {
+		it.leave(replayReason("reason.letter.dialect", "dialect", stored.dialect))
+		return
+	}
+	rec := &kgo.Record{Topic: target.Topic, Key: body.Key, Value: body.Value, Partition: -1, Headers: kafkaHeaders(kept, replay, it.no)}
+	if stored.partition != nil {
+		rec.Partition = *stored.partition
+	}
+	it.message = &message{cluster: target.Cluster, record: rec, bytesFrom: from}
+}
+
+// kafkaHeaders adds the two headers by which a message is found again.
+func kafkaHeaders(kept []Header, replay int64, item int) []kgo.RecordHeader {
+	out := make([]kgo.RecordHeader, 0, len(kept)+2)
+	for _, h := range kept {
+		if h.Name != HeaderReplay && h.Name != HeaderItem {
+			out = append(out, kgo.RecordHeader{Key: h.Name, Value: h.Value})
+		}
+	}
+	return append(out,
+		kgo.RecordHeader{Key: HeaderReplay, Value: strconv.AppendInt(nil, replay, 10)},
+		kgo.RecordHeader{Key: HeaderItem, Value: strconv.AppendInt(nil, int64(item), 10)})
+}
+
+// storedBody is what the tables hold of a letter to be sent.
+type storedBody struct {
+	body      Body
+	dialect   string
+	partition *int32 // of the origin
+	err       error  // the body cannot be read
+}
+
+const sqlBodies = `
+SELECT d.id, b.id IS NOT NULL, b.key, b.value, b.headers, coalesce(n.name, ''), d.origin_partition
+FROM dead_letter d
+LEFT JOIN dead_letter_body b ON b.id = d.id
+LEFT JOIN letter_name n ON n.id = d.dialect_id
+WHERE d.id = ANY(@ids)`
+
+func (s *step) bodies(ctx context.Context, c *chunk) (map[uuid.UUID]storedBody, error) {
+	var ids []uuid.UUID
+	for _, it := range c.items {
+		if it.goes() {
+			ids = append(ids, it.letter)
+		}
+	}
+	rows, err := s.r.pool.Query(ctx, sqlBodies, pgx.NamedArgs{"ids": ids})
+	if err != nil {
+		return nil, fmt.Errorf("query bodies: %w", err)
+	}
+	defer rows.Close()
+	bodies := make(map[uuid.UUID]storedBody, len(ids))
+	for rows.Next() {
+		var id uuid.UUID
+		var there bool
+		var headers []byte
+		var b storedBody
+		if err := rows.Scan(&id, &there, &b.body.Key, &b.body.Value, &headers, &b.dialect, &b.partition); err != nil {
+			return nil, fmt.Errorf("read bodies: %w", err)
+		}
+		if b.body.Headers, b.err = DecodeHeaders(headers); !there {
+			b.err = ErrNotFound
+		}
+		bodies[id] = b
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read bodies: %w", err)
+	}
+	return bodies, nil
+}
+
+func (s *step) originals(ctx context.Context, c *chunk) (map[uuid.UUID]Original, error) {
+	var asked []Subject
+	for _, it := range c.items {
+		if !it.goes() {
+			continue
+		}
+		for _, sub := range it.subjects {
+			if sub.LetterID == it.letter {
+				asked = append(asked, sub)
+			}
+		}
+	}
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	originals, err := s.r.origins.Originals(ctx, asked)
+	if err != nil {
+		return nil, fmt.Errorf("read originals: %w", err)
+	}
+	return originals, nil
+}

@@ -1,0 +1,97 @@
+package dlq
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// ReplayReasonTexts are the English sentences that a replay itself adds to
+// ReasonTexts, by catalog key.
+var ReplayReasonTexts = map[string]string{
+	"reason.letter.replaying": "The letter is being replayed.",
+	"reason.letter.discarded": "The letter was discarded. Restore it first.",
+	"reason.letter.changed":   "The letter is no longer {was}: it is {is}.",
+	"reason.letter.gone":      "The letter does not exist any more.",
+	"reason.letter.body":      "The letter's stored bytes could not be read: {error}.",
+	"reason.letter.dialect":   "Dialect {dialect} is not loaded, so it is not known which headers to leave out.",
+
+	"reason.claim.replay":       "Replay R-{replay} by {by} holds this event since {at}.",
+	"reason.claim.compensation": "Compensation C-{compensation} holds this event since {at}.",
+	"reason.claim.same":         "Item {item} of this replay holds this event.",
+
+	"reason.verdict.changed": "{group}: {verdict} now. {text}",
+	"reason.route.changed":   "The target is no longer {topic}.",
+
+	"reason.not_sent.broker":    "The broker refused it: {error}.",
+	"reason.not_sent.not_found": "The broker did not confirm it, and it is not in {topic}. It is not sent again by itself.",
+	"reason.not_sent.tries":     "The broker did not confirm it {tries} times, and it is not in {topic}.",
+	"reason.unconfirmed.gone":   "The broker did not confirm it, and {topic} cannot be searched any more: what stood there is gone.",
+	"reason.resent":             "An earlier send did not arrive; it is sent again.",
+
+	"reason.outcome.applied":       "No record before, one now, of {at}.",
+	"reason.outcome.duplicate":     "A record was there before; the group has passed offset {offset}.",
+	"reason.outcome.failed_again":  "It came back as letter {letter}.",
+	"reason.outcome.swallowed":     "The group has passed offset {offset}, but there is neither a record nor a letter.",
+	"reason.outcome.not_seen":      "The group had not reached offset {offset} after {waited}.",
+	"reason.outcome.no_commits":    "The group commits no offsets for {topic}, so it is not known whether it read it.",
+	"reason.outcome.no_evidence":   "The group has passed offset {offset} and it did not come back; there is no evidence that says more.",
+	"reason.outcome.unreadable":    "The group has passed offset {offset}, but the evidence could not be read for {waited}.",
+	"reason.outcome.drain_behind":  "The group has passed offset {offset}, but dead letters were not read far enough for {waited} to say that it did not come back.",
+	"reason.outcome.broker_silent": "Cluster {cluster} did not answer for {waited}.",
+}
+
+// replayReason fills a sentence of ReplayReasonTexts. pairs are name, value, …
+func replayReason(key string, pairs ...any) Reason {
+	args := make(map[string]any, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		args[pairs[i].(string)] = pairs[i+1]
+	}
+	return Reason{Key: key, Args: args, Text: fill(ReplayReasonTexts[key], args)}
+}
+
+// storedReason is a reason as three columns hold it.
+type storedReason struct {
+	Text string
+	Key  string
+	Args []byte // JSON object
+}
+
+func storeReason(r Reason) storedReason {
+	args := []byte("{}")
+	if len(r.Args) > 0 {
+		clean := make(map[string]any, len(r.Args))
+		for name, v := range r.Args {
+			if s, ok := v.(string); ok {
+				v = storableText(s)
+			}
+			clean[name] = v
+		}
+		b, err := json.Marshal(clean)
+		if err != nil {
+			panic(fmt.Sprintf("dlq: values of reason %s: %v", r.Key, err)) // strings, integers and times only
+		}
+		args = b
+	}
+	return storedReason{Text: storableText(r.Text), Key: r.Key, Args: args}
+}
+
+// loadReason is the reverse of storeReason. Nil columns make a zero Reason.
+func loadReason(text, key *string, args []byte) Reason {
+	var r Reason
+	if text != nil {
+		r.Text = *text
+	}
+	if key != nil {
+		r.Key = *key
+	}
+	if len(args) > 2 {
+		_ = json.Unmarshal(args, &r.Args) // written by storeReason; without values the English text remains
+	}
+	return r
+}
+
+// storableText is s as PostgreSQL takes it: UTF-8 without zero bytes.
+func storableText(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}

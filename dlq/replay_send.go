@@ -1,0 +1,283 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// sendItem is an item on its way: waiting, judged, claimed, sent.
+type sendItem struct {
+	no         int
+	targetID   int32
+	key        string
+	letter     uuid.UUID // whose bytes are sent
+	tries      int
+	letters    []uuid.UUID // all, by id
+	fromStates []State     // of letters, at plan
+
+	subjects []Subject   // of letters
+	groups   []planGroup // reached, as judged just now
+	leftOut  Reason      // set: it is not sent
+	message  *message    // what will be sent
+	result   *sendResult // what came of it
+}
+
+func (it *sendItem) leave(why Reason) {
+	if it.leftOut.Key == "" {
+		it.leftOut = why
+	}
+}
+
+func (it *sendItem) goes() bool { return it.leftOut.Key == "" }
+
+// sendTarget is a row of replay_target.
+type sendTarget struct {
+	ID      int32
+	Cluster string
+	Topic   string
+	Group   string // "": origin topic
+}
+
+func (t sendTarget) kind() Target {
+	if t.Group == "" {
+		return ToOrigin
+	}
+	return ToGroup
+}
+
+// chunk is at most ReplayOptions.ChunkSize items that are judged, claimed, sent
+// and recorded together.
+type chunk struct {
+	items   []*sendItem
+	targets map[int32]sendTarget
+	groups  map[string]int32
+	ends    endOffsets
+}
+
+// endOffsets are where each target's partitions ended before the chunk was sent:
+// {"<target id>": {"<partition>": offset}}.
+type endOffsets map[int32]map[int32]int64
+
+// sendChunk sends the next items. The intent is committed before the first
+// message leaves, and what came of it after the last.
+func (s *step) sendChunk(ctx context.Context) error {
+	c, err := s.nextChunk(ctx)
+	if err != nil || len(c.items) == 0 {
+		return err
+	}
+	if err := s.judgeChunk(ctx, c); err != nil {
+		return err
+	}
+	if err := s.composeChunk(ctx, c); err != nil {
+		return err
+	}
+	if c.ends, err = s.endOffsets(ctx, c); err != nil {
+		return err
+	}
+	if err := s.prepareSenders(ctx, c); err != nil {
+		return err
+	}
+	until := time.Now().Add(s.r.opts.SendTimeout) // before the intent's commit: whoever recovers counts from there
+	if err := s.claimChunk(ctx, c); err != nil {
+		if errors.Is(err, errNotRunning) {
+			return nil
+		}
+		return err
+	}
+	ctx = context.WithoutCancel(ctx) // a stopped process still says what it sent
+	s.publish(ctx, c, until)
+	return s.recordChunk(ctx, c)
+}
+
+const sqlNextItems = `
+SELECT i.no, i.target_id, i.item_key, i.letter_id, i.tries,
+  array_agg(l.letter_id ORDER BY l.letter_id), array_agg(l.from_state ORDER BY l.letter_id)
+FROM (SELECT i.* FROM replay_item i JOIN replay r ON r.id = i.replay_id
+      WHERE i.replay_id = @id AND i.no >= r.next_no AND i.state = 0 ORDER BY i.no LIMIT @limit) i
+JOIN replay_item_letter l ON l.replay_id = i.replay_id AND l.no = i.no
+GROUP BY i.no, i.target_id, i.item_key, i.letter_id, i.tries
+ORDER BY i.no`
+
+const sqlTargets = `
+SELECT t.id, t.cluster, t.topic, coalesce(g.name, '')
+FROM replay_target t LEFT JOIN letter_name g ON g.id = t.group_id AND t.group_id <> 0
+WHERE t.replay_id = @id`
+
+func (s *step) nextChunk(ctx context.Context) (*chunk, error) {
+	rows, err := s.r.pool.Query(ctx, sqlNextItems, pgx.NamedArgs{"id": s.id, "limit": s.r.opts.ChunkSize})
+	if err != nil {
+		return nil, fmt.Errorf("query next items: %w", err)
+	}
+	items, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*sendItem, error) {
+		var it sendItem
+		return &it, row.Scan(&it.no, &it.targetID, &it.key, &it.letter, &it.tries, &it.letters, &it.fromStates)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read next items: %w", err)
+	}
+	targets, err := s.targets(ctx)
+	return &chunk{items: items, targets: targets}, err
+}
+
+func (s *step) targets(ctx context.Context) (map[int32]sendTarget, error) {
+	rows, err := s.r.pool.Query(ctx, sqlTargets, pgx.NamedArgs{"id": s.id})
+	if err != nil {
+		return nil, fmt.Errorf("query targets: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[sendTarget])
+	if err != nil {
+		return nil, fmt.Errorf("read targets: %w", err)
+	}
+	targets := make(map[int32]sendTarget, len(list))
+	for _, t := range list {
+		targets[t.ID] = t
+	}
+	return targets, nil
+}
+
+// judgeChunk judges every letter again. An item whose verdicts changed for the
+// worse, or for another than was overridden, is left out.
+func (s *step) judgeChunk(ctx context.Context, c *chunk) error {
+	subjects, err := s.subjects(ctx, c)
+	if err != nil {
+		return err
+	}
+	overrides, err := s.overrides(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, target := range []Target{ToGroup, ToOrigin} {
+		if err := s.judgeItems(ctx, c, target, subjects); err != nil {
+			return err
+		}
+	}
+	names := []string{}
+	for _, it := range c.items {
+		s.weigh(it, overrides)
+		for _, g := range it.groups {
+			names = append(names, g.name)
+		}
+	}
+	c.groups, err = groupIDs(ctx, s.r.pool, names)
+	return err
+}
+
+func (s *step) subjects(ctx context.Context, c *chunk) (map[uuid.UUID]Subject, error) {
+	var ids []uuid.UUID
+	for _, it := range c.items {
+		ids = append(ids, it.letters...)
+	}
+	list, err := s.r.judge.Subjects(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read letters: %w", err)
+	}
+	subjects := make(map[uuid.UUID]Subject, len(list))
+	for _, sub := range list {
+		sub.Holder = s.id
+		subjects[sub.LetterID] = sub
+	}
+	return subjects, nil
+}
+
+// judgeItems asks for the verdicts of the items that go to one kind of target.
+func (s *step) judgeItems(ctx context.Context, c *chunk, target Target, subjects map[uuid.UUID]Subject) error {
+	var asked []Subject
+	var of []*sendItem
+	for _, it := range c.items {
+		if c.targets[it.targetID].kind() != target {
+			continue
+		}
+		for _, id := range it.letters {
+			sub, there := subjects[id]
+			if !there {
+				it.leave(replayReason("reason.letter.gone"))
+				continue
+			}
+			it.subjects = append(it.subjects, sub)
+			asked, of = append(asked, sub), append(of, it)
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	judged, err := s.r.judge.Judge(ctx, asked, target)
+	if err != nil {
+		return fmt.Errorf("judge: %w", err)
+	}
+	for i, j := range judged {
+		of[i].judgedAs(j, c.targets[of[i].targetID])
+	}
+	return nil
+}
+
+// judgedAs takes the verdict of one of the item's letters.
+func (it *sendItem) judgedAs(j Judged, target sendTarget) {
+	folded := it.groupsFolded(j, target)
+	switch {
+	case j.Route == nil && !folded:
+		it.leave(j.NoRoute)
+	case j.Route != nil && !folded && (j.Route.Cluster != target.Cluster || j.Route.Topic != target.Topic):
+		it.leave(replayReason("reason.route.changed", "topic", target.Topic))
+	default:
+		p := planItem{groups: it.groups}
+		p.merge(j.Groups)
+		it.groups = p.groups
+	}
+}
+
+// groupsFolded reports whether the letter came into an item of the origin from a
+// target of its own group: it need not name that origin.
+func (it *sendItem) groupsFolded(j Judged, target sendTarget) bool {
+	return target.Group == "" && j.LetterID != it.letter && (j.Route == nil || j.Route.Topic != target.Topic)
+}
+
+// weigh leaves the item out unless every reached group allows it. A second try
+// takes no overrides: what may have been sent once is not sent again unprotected.
+func (s *step) weigh(it *sendItem, overrides map[overrideKey]Verdict) {
+	if len(it.groups) == 0 {
+		it.leave(replayReason("reason.letter.gone"))
+	}
+	for _, g := range it.groups {
+		if g.verdict.MaySend() || it.tries == 0 && it.overridden(g, overrides) {
+			continue
+		}
+		it.leave(replayReason("reason.verdict.changed", "group", g.name, "verdict", g.verdict.String(), "text", g.reason.Text))
+	}
+}
+
+func (it *sendItem) overridden(g planGroup, overrides map[overrideKey]Verdict) bool {
+	for _, id := range it.letters {
+		if v, ok := overrides[overrideKey{id, g.name}]; ok && v == g.verdict {
+			return true
+		}
+	}
+	return false
+}
+
+const sqlOverrides = `
+SELECT o.letter_id, coalesce(g.name, ''), o.verdict
+FROM replay_override o LEFT JOIN letter_name g ON g.id = o.group_id AND o.group_id <> 0
+WHERE o.replay_id = @id AND o.letter_id = ANY(@letters)`
+
+func (s *step) overrides(ctx context.Context, c *chunk) (map[overrideKey]Verdict, error) {
+	var ids []uuid.UUID
+	for _, it := range c.items {
+		ids = append(ids, it.letters...)
+	}
+	rows, err := s.r.pool.Query(ctx, sqlOverrides, pgx.NamedArgs{"id": s.id, "letters": ids})
+	if err != nil {
+		return nil, fmt.Errorf("query overrides: %w", err)
+	}
+	overrides := map[overrideKey]Verdict{}
+	var k overrideKey
+	var v Verdict
+	if _, err := pgx.ForEachRow(rows, []any{&k.letter, &k.group, &v}, func() error { overrides[k] = v; return nil }); err != nil {
+		return nil, fmt.Errorf("read overrides: %w", err)
+	}
+	return overrides, nil
+}
