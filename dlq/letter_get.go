@@ -54,10 +54,10 @@ type LetterDetail struct {
 	Verdicts     []GroupVerdict // as last judged for the narrowest target, the letter's own group first
 }
 
-const sqlLetter = `SELECT` + letterColumns + `, d.event_id_alt, f.message,
+const sqlLetter = `SELECT` + letterSelect + `, d.event_id_alt, f.message,
   f.open_n + coalesce((SELECT sum(n) FROM fault_delta x WHERE x.fault_id = f.id AND x.state = 1), 0)::bigint,
   w.name, coalesce(octet_length(b.value), 0), substring(b.key FROM 1 FOR 128), coalesce(octet_length(b.key), 0)
-FROM dead_letter d` + letterJoins + `
+FROM dead_letter d` + letterNames + `
 JOIN fault f ON f.id = d.fault_id
 LEFT JOIN letter_name w ON w.id = d.owner_id
 LEFT JOIN dead_letter_body b ON b.id = d.id

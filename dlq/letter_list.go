@@ -25,13 +25,13 @@ type LetterPage struct {
 	Prev  string // cursor of the newer page; "" at the start
 }
 
-// letterColumns and letterJoins read a Letter from dead_letter d.
+// letterSelect and letterNames read a Letter from dead_letter d.
 const (
-	letterColumns = `
+	letterSelect = `
   d.id, d.state, d.state_at, s.cluster, s.broker, s.name, n.name, d.event_id, d.event_time, g.name,
   o.name, d.origin_partition, d.origin_offset, c.name, d.error_message, d.attempts, d.occurrences,
   d.failed_at, d.fault_id, d.replay_count, d.verdict, d.verdict_at, d.flags, d.drain_partition, d.drain_offset`
-	letterJoins = `
+	letterNames = `
 JOIN letter_source s ON s.id = d.source_id
 JOIN letter_name n ON n.id = d.dialect_id
 LEFT JOIN letter_name g ON g.id = d.group_id
@@ -39,7 +39,7 @@ LEFT JOIN letter_name c ON c.id = d.class_id
 LEFT JOIN letter_name o ON o.id = d.origin_id`
 )
 
-// scanLetter reads letterColumns, and whatever more the caller selects after them.
+// scanLetter reads letterSelect, and whatever more the caller selects after them.
 func scanLetter(row pgx.CollectableRow, more ...any) (Letter, error) {
 	var l Letter
 	var broker int16
@@ -103,8 +103,8 @@ func (l *Letters) read(ctx context.Context, q letterQuery, direction byte, rows 
 	if direction == newer {
 		order = "ASC"
 	}
-	sql := "SELECT" + letterColumns + "\nFROM (" + q.ids(direction) + ") p JOIN dead_letter d ON d.id = p.id" +
-		letterJoins + "\nORDER BY p.id " + order
+	sql := "SELECT" + letterSelect + "\nFROM (" + q.ids(direction) + ") p JOIN dead_letter d ON d.id = p.id" +
+		letterNames + "\nORDER BY p.id " + order
 	var items []Letter
 	b := &pgx.Batch{}
 	generic(b)

@@ -104,7 +104,7 @@ const sqlOverviewHours = `
 SELECT hour, sum(n)::bigint, sum(resolved)::bigint FROM (
   SELECT hour, n, resolved FROM fault_hour WHERE hour >= @since
   UNION ALL SELECT date_trunc('hour', seen_at, 'UTC'), n, 0 FROM fault_delta WHERE state = 1 AND n > 0 AND seen_at >= @since
-  UNION ALL SELECT date_trunc('hour', coalesce(max(seen_at), now()), 'UTC'), 0, sum(n) FROM fault_delta WHERE state = 3
+  UNION ALL SELECT date_trunc('hour', coalesce(max(seen_at), now()), 'UTC'), 0, coalesce(sum(n), 0) FROM fault_delta WHERE state = 3
 ) u WHERE hour >= @since GROUP BY hour`
 
 const sqlOverviewGaps = `SELECT count(*), coalesce(sum(to_offset - from_offset), 0)::bigint, max(found_at) FROM drain_gap`
