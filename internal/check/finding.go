@@ -27,6 +27,20 @@ var severityNames = map[Severity]string{
 // String is the severity's name in the API.
 func (s Severity) String() string { return severityNames[s] }
 
+// MarshalText writes the name.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads the name.
+func (s *Severity) UnmarshalText(text []byte) error {
+	for severity, name := range severityNames {
+		if name == string(text) {
+			*s = severity
+			return nil
+		}
+	}
+	return fmt.Errorf("check: %q is no severity", text)
+}
+
 // Text is a sentence of the message catalog with its values, and in English.
 type Text struct {
 	Key  string            `json:"key"`
