@@ -13,7 +13,7 @@ generate: ## pages from their templates
 	go tool templ generate -path views
 
 bench:    ## consume and drain, against what the database itself can do
-	scripts/bench
+	scripts/test bench
 
 demo:
 	go run ./cmd/console demo

@@ -29,8 +29,8 @@ var arrows = map[string][]string{
 	"migrations":        {},
 	"migrations/pgtest": {"migrations", "internal"},
 	"internal":          {"consumer"},
-	"cmd":               {"web", "dlq", "consumer", "internal", "views", "static", "migrations"},
-	"bench":             {"dlq", "consumer", "internal", "migrations", "migrations/pgtest"},
+	"cmd":               {"web", "dlq", "consumer", "internal", "views", "static", "migrations", "bench"},
+	"bench":             {"dlq", "consumer", "internal", "migrations"},
 	"examples":          {"consumer"},
 }
 

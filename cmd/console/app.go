@@ -12,6 +12,7 @@ import (
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
 	"oncemore/internal/config"
+	"oncemore/internal/fleet"
 	"oncemore/migrations"
 )
 
@@ -33,6 +34,8 @@ type app struct {
 	origins  *dlq.Origins
 	overview *dlq.Overviews
 	replays  *dlq.Replays
+	fleet    *fleet.Fleet
+	drainers []*dlq.Drainer // of role drain
 }
 
 // openApp wires the console. Nothing is asked of a broker or a business
@@ -66,6 +69,7 @@ func (a *app) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	a.fleet = fleet.New(a.pool, fleet.Options{Declared: declared(groups, a.conf), Brokers: a.admins(), Logger: a.log, Now: a.clock})
 	a.letters, a.faults = dlq.NewLetters(a.pool), dlq.NewFaults(a.pool)
 	a.judge = dlq.NewJudge(a.pool, a.clusters, groups, a.clock)
 	a.origins = dlq.NewOrigins(a.pool, a.judge.Topology())

@@ -14,6 +14,7 @@ import (
 
 	"oncemore/dlq"
 	"oncemore/internal/config"
+	"oncemore/internal/fleet"
 )
 
 // openClusters makes the clients of all clusters, by name. They connect when
@@ -92,4 +93,13 @@ func saslMechanism(s *config.SASL) (sasl.Mechanism, error) {
 	default:
 		return plain.Auth{User: user, Pass: password}.AsMechanism(), nil
 	}
+}
+
+// admins are the brokers that the Consumers page asks.
+func (a *app) admins() map[string]fleet.Admin {
+	all := make(map[string]fleet.Admin, len(a.clusters))
+	for name, c := range a.clusters {
+		all[name] = c.Admin
+	}
+	return all
 }

@@ -10,6 +10,7 @@ import (
 	"oncemore/consumer/effect"
 	"oncemore/consumer/kafka"
 	"oncemore/consumer/pgstore"
+	"oncemore/internal/access"
 	"oncemore/internal/config"
 )
 
@@ -85,4 +86,12 @@ func (a *app) effect(c config.Consumer) (effect.Effect, error) {
 		Name: c.Group, Method: c.HTTP.Method, Base: a.conf.URLs[c.HTTP.Base], Path: c.HTTP.Path, Headers: c.HTTP.Headers,
 		Body: c.HTTP.Body, Key: effect.KeyForm(c.HTTP.IdempotencyKey), Accept202: c.HTTP.Accept202, Timeout: c.HTTP.Timeout,
 	}, effect.HTTPOptions{Logger: a.log, Now: a.clock})
+}
+
+// pause stops or resumes the consumers of a group, in all replicas.
+func (a *app) pause(ctx context.Context, actor access.Actor, group string, paused bool) error {
+	if paused {
+		return a.fleet.Pause(ctx, actor, group)
+	}
+	return a.fleet.Resume(ctx, actor, group)
 }

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"oncemore/consumer/pgstore"
 	"oncemore/dlq"
 	"oncemore/internal/config"
+	"oncemore/internal/fleet"
 )
 
 // groupBook is what is known of consumer groups: those of our own consumers by
@@ -47,12 +51,32 @@ func (a *app) ownGroup(ctx context.Context, c config.Consumer) (dlq.Group, error
 		Connection: c.Connection, Pool: pool, Table: pgstore.Table, EventID: "event_id", ConsumerGroup: "consumer_group",
 		ConsumedAt: "consumed_at", Retention: a.conf.Retention.ConsumeRecords,
 	}
-	for _, declared := range a.conf.Groups {
-		if declared.Name == c.Group {
-			return g, a.declare(ctx, &g, declared)
+	if declared := a.conf.Group(c.Group); declared != nil {
+		if err := a.declare(ctx, &g, *declared); err != nil {
+			return g, err
 		}
 	}
+	if g.Evidence.CompleteSince.IsZero() {
+		g.Evidence.CompleteSince = a.oldestRecord(ctx, pool, c.Group)
+	}
 	return g, nil
+}
+
+// oldestRecord is since when the group's records are complete, as far as they
+// show it themselves: of older events a missing record proves nothing. A
+// database that does not answer now, or an empty table, means: from now on.
+func (a *app) oldestRecord(ctx context.Context, pool *pgxpool.Pool, group string) time.Time {
+	asking, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	oldest, err := pgstore.Since(asking, pool, group)
+	if err != nil {
+		a.log.WarnContext(ctx, "age of the consume records unknown: older letters count as expired until the next start; groups.<group>.evidence.complete_since says it",
+			"consumer_group", group, "error", err)
+	}
+	if oldest == nil {
+		return a.clock()
+	}
+	return *oldest
 }
 
 func (a *app) declare(ctx context.Context, g *dlq.Group, conf config.Group) error {
@@ -77,4 +101,20 @@ func (a *app) declare(ctx context.Context, g *dlq.Group, conf config.Group) erro
 		ConsumedAt: e.ConsumedAt, CompleteSince: e.CompleteSince, Retention: e.Retention,
 	}
 	return nil
+}
+
+// declared is what the Consumers page knows beforehand.
+func declared(book dlq.GroupBook, conf *config.Config) []fleet.Declared {
+	var all []fleet.Declared
+	for _, g := range book {
+		d := fleet.Declared{Name: g.Name, Cluster: g.Cluster, Topics: g.Topics, Ours: g.Ours}
+		if own := conf.Consumer(g.Name); own != nil {
+			d.Strategy = own.Strategy
+		}
+		if g.Evidence != nil && !g.Evidence.CompleteSince.IsZero() {
+			d.EvidenceSince = &g.Evidence.CompleteSince
+		}
+		all = append(all, d)
+	}
+	return all
 }

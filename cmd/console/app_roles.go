@@ -16,6 +16,7 @@ import (
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
 	"oncemore/internal/config"
+	"oncemore/internal/fleet"
 	"oncemore/web"
 )
 
@@ -87,12 +88,25 @@ func (a *app) startConsumers(ctx context.Context, start starter) error {
 	if err != nil {
 		return err
 	}
+	reporter := fleet.NewReporter(a.pool, a.log)
 	for _, m := range members {
-		start("consumer "+m.conf.Group, m.Run)
+		reporter.Add(m, m.conf.Cluster, m.conf.Strategy)
+		start("consumer "+m.conf.Group, func(ctx context.Context) error { a.consume(ctx, m, reporter); return nil })
 	}
+	start("consumer reports", reporter.Run)
 	return nil
 }
 
+// consume runs one member. What no waiting mends ends that group only: it is
+// shown as failed, and the rest goes on.
+func (a *app) consume(ctx context.Context, m runner, reporter *fleet.Reporter) {
+	if err := m.Run(ctx); err != nil {
+		a.log.ErrorContext(ctx, "consumer ended", "consumer_group", m.conf.Group, "error", err)
+		reporter.Failed(m.conf.Group, err)
+	}
+}
+
+// startDrains runs one drain per cluster that has sources.
 func (a *app) startDrains(start starter) {
 	for name, cluster := range a.clusters {
 		var sources []dlq.DrainSource
@@ -107,8 +121,17 @@ func (a *app) startDrains(start starter) {
 		drainer := dlq.NewDrainer(dlq.DrainerConfig{
 			Pool: a.pool, Cluster: cluster, Sources: sources, Dialects: a.dialects, Log: a.log, Clock: a.clock,
 		})
+		a.drainers = append(a.drainers, drainer)
 		start("drain of "+name, drainer.Run)
 	}
+}
+
+// drained says how far the drains of this process are.
+func (a *app) drained() (all []dlq.SourceStatus) {
+	for _, d := range a.drainers {
+		all = append(all, d.Status()...)
+	}
+	return all
 }
 
 func drainSource(s config.Source) dlq.DrainSource {
@@ -192,7 +215,8 @@ func (a *app) webDeps(more extras) web.Deps {
 		proxies = append(proxies, netip.MustParsePrefix(p)) // the config was checked
 	}
 	return web.Deps{
-		Pool: a.pool, Letters: a.letters, Faults: a.faults, Judge: a.judge, Origins: a.origins, Replays: a.replays, Overview: a.overview,
+		Pool: a.pool, Letters: a.letters, Faults: a.faults, Judge: a.judge, Origins: a.origins, Replays: a.replays,
+		Overview: a.overview, Fleet: a.fleet, Drained: a.drained,
 		Environment: a.conf.Environment, Clusters: names, Version: versionText(),
 		Secure: a.conf.Web.Secure, TrustedProxies: proxies,
 		Logger: a.log, Clock: a.clock, Registry: registry, Ready: more.ready, Try: more.try,

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"oncemore/cmd/console/shop"
-	"oncemore/internal/access"
 	"oncemore/internal/config"
 	"oncemore/internal/embedded"
 	"oncemore/views"
@@ -183,9 +182,7 @@ func (d *demo) try(info demoInfo) *shop.Try {
 	}
 	return d.shop.NewTry(shop.Console{
 		Pool: d.app.pool, Letters: d.app.letters, Faults: d.app.faults, Replays: d.app.replays,
-		Pause: func(ctx context.Context, actor access.Actor, group string, paused bool) error {
-			return d.app.pause(ctx, actor, group, paused)
-		},
+		Pause: d.app.pause,
 		Paths: shop.Paths{Kafka: info.Kafka, Accounts: accounts},
 	})
 }

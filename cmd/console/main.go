@@ -30,6 +30,7 @@ type commands struct {
 	User    userCmd    `cmd:"" help:"Local accounts."`
 	Token   tokenCmd   `cmd:"" help:"API tokens."`
 	Replay  replayCmd  `cmd:"" help:"Plan, start and follow replays."`
+	Bench   benchCmd   `cmd:"" help:"Measure consuming and draining against what the database can do."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 
 	Log slog.Level `help:"Least level that is logged: debug, info, warn, error." default:"info" env:"ONCEMORE_LOG"`

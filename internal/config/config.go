@@ -206,3 +206,13 @@ func (c *Config) Consumer(group string) *Consumer {
 	}
 	return nil
 }
+
+// Group returns what is declared of the group, or nil.
+func (c *Config) Group(name string) *Group {
+	for i := range c.Groups {
+		if c.Groups[i].Name == name {
+			return &c.Groups[i]
+		}
+	}
+	return nil
+}

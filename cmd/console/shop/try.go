@@ -16,6 +16,7 @@ import (
 	"oncemore/internal/access"
 	"oncemore/internal/audit"
 	"oncemore/views"
+	"oncemore/web"
 )
 
 // Console is what the Try it page needs of the console: nothing that its pages
@@ -50,49 +51,60 @@ type Try struct {
 // NewTry lets the page act in the shop.
 func (s *Shop) NewTry(c Console) *Try { return &Try{shop: s, console: c} }
 
-// ErrUnknownAct is returned for a button that the page does not have.
-var ErrUnknownAct = errors.New("shop: no such act")
+var _ web.Try = (*Try)(nil)
 
-// Do carries out one button. Errors: access.ErrForbidden, ErrUnknownAct.
-func (t *Try) Do(ctx context.Context, actor access.Actor, act string) error {
-	do := map[string]func(context.Context, access.Actor) error{
-		"twice": t.deliverTwice, "break": t.breakHandler, "repair": t.repairHandler, "legacy": t.legacyTwice,
-		"expire": t.expire, "hold": t.hold, "release": t.release, "over": t.startOver,
-	}[act]
-	if do == nil {
-		return fmt.Errorf("%w: %.40q", ErrUnknownAct, act)
-	}
+// Do carries out one button and returns the event that it sent, "" for none.
+// Errors: access.ErrForbidden, web.ErrNoSuchButton.
+func (t *Try) Do(ctx context.Context, actor access.Actor, button string) (string, error) {
 	if err := actor.Check(access.ControlTry); err != nil {
-		return err
+		return "", err
 	}
-	actor.Reason = "Try it: " + act
+	actor.Reason = "Try it: " + button
 	err := pgx.BeginFunc(ctx, t.console.Pool, func(tx pgx.Tx) error {
-		return audit.Write(ctx, tx, actor, audit.Entry{Action: "demo." + act, Target: "demo"})
+		return audit.Write(ctx, tx, actor, audit.Entry{Action: "demo." + button, Target: "demo"})
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
-	return do(ctx, actor)
+	switch button {
+	case "twice":
+		return t.deliverTwice(ctx)
+	case "break":
+		return "", t.breakHandler(ctx)
+	case "repair":
+		return "", t.repairHandler(ctx)
+	case "legacy":
+		return t.legacyTwice(ctx)
+	case "expire":
+		return t.expire(ctx)
+	case "hold":
+		return "", t.hold(ctx, actor)
+	case "release":
+		return "", t.release(ctx, actor)
+	case "over":
+		return "", t.startOver(ctx, actor)
+	}
+	return "", fmt.Errorf("%w: %.40q", web.ErrNoSuchButton, button)
 }
 
-func (t *Try) deliverTwice(ctx context.Context, _ access.Actor) error {
+func (t *Try) deliverTwice(ctx context.Context) (string, error) {
 	o, err := t.shop.newOrder(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := t.shop.send(ctx, o, o); err != nil {
-		return err
+		return "", err
 	}
 	t.mu.Lock()
 	t.twice = o
 	t.mu.Unlock()
-	return nil
+	return o.EventID, nil
 }
 
 const sqlBreak = `insert into broken_handler (name) values ('points') on conflict do nothing`
 
 // breakHandler makes the points rules reject everything, and sends what they reject.
-func (t *Try) breakHandler(ctx context.Context, _ access.Actor) error {
+func (t *Try) breakHandler(ctx context.Context) error {
 	if _, err := t.shop.pool.Exec(ctx, sqlBreak); err != nil {
 		return fmt.Errorf("break the points rules: %w", err)
 	}
@@ -101,7 +113,7 @@ func (t *Try) breakHandler(ctx context.Context, _ access.Actor) error {
 
 const sqlRepair = `delete from broken_handler`
 
-func (t *Try) repairHandler(ctx context.Context, _ access.Actor) error {
+func (t *Try) repairHandler(ctx context.Context) error {
 	if _, err := t.shop.pool.Exec(ctx, sqlRepair); err != nil {
 		return fmt.Errorf("repair the points rules: %w", err)
 	}
@@ -109,13 +121,13 @@ func (t *Try) repairHandler(ctx context.Context, _ access.Actor) error {
 }
 
 // legacyTwice delivers one order twice; the coupon service grants two coupons.
-func (t *Try) legacyTwice(ctx context.Context, _ access.Actor) error {
+func (t *Try) legacyTwice(ctx context.Context) (string, error) {
 	o, err := t.shop.newOrder(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	o.Tier = troubled
-	return t.shop.send(ctx, o, o)
+	return o.EventID, t.shop.send(ctx, o, o)
 }
 
 // expiredAge is older than the consume records of the demo.
@@ -123,21 +135,21 @@ const expiredAge = 200 * 24 * time.Hour
 
 // expire sends an order that was paid long ago and that the points rules reject
 // until it is a letter: whether it took effect then, nobody can tell any more.
-func (t *Try) expire(ctx context.Context, _ access.Actor) error {
+func (t *Try) expire(ctx context.Context) (string, error) {
 	o, err := t.shop.newOrder(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	o.PaidAt = o.PaidAt.Add(-expiredAge)
 	before, err := t.shop.letters(ctx, DeadLetters)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := errors.Join(t.shop.stick(ctx, o), t.shop.send(ctx, o)); err != nil {
-		return err
+		return "", err
 	}
 	go t.shop.unstickLater(context.WithoutCancel(ctx), o, before+1)
-	return nil
+	return o.EventID, nil
 }
 
 // unstickLater lets the order through once it has become a letter.
@@ -202,7 +214,7 @@ const sqlUnstickAll = `delete from stuck_order`
 // startOver repairs and releases everything and makes a fresh set of failures.
 // What happened stays in the lists: a console does not forget.
 func (t *Try) startOver(ctx context.Context, actor access.Actor) error {
-	if err := errors.Join(t.repairHandler(ctx, actor), t.release(ctx, actor)); err != nil {
+	if err := errors.Join(t.repairHandler(ctx), t.release(ctx, actor)); err != nil {
 		return err
 	}
 	if _, err := t.shop.pool.Exec(ctx, sqlUnstickAll); err != nil {
@@ -312,6 +324,3 @@ func (t *Try) open(ctx context.Context, group string) (int, error) {
 	}
 	return int(n), nil
 }
-
-// Accounts are those of the demo, one per role.
-func (t *Try) Accounts() []views.Account { return t.console.Paths.Accounts }

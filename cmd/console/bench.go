@@ -1,0 +1,32 @@
+package main
+
+import (
+	"slices"
+
+	"oncemore/bench"
+)
+
+type benchCmd struct {
+	What     []string `arg:"" optional:"" help:"consume, drain; all if absent." enum:"consume,drain"`
+	Postgres string   `help:"Server whose user may create databases." required:"" env:"ONCEMORE_POSTGRES_URL" placeholder:"URL"`
+	Kafka    string   `help:"Broker." required:"" env:"ONCEMORE_KAFKA" placeholder:"HOST:PORT"`
+	Rounds   int      `help:"The median of so many counts." default:"3"`
+}
+
+// Run prints figures and one RATIO line per benchmark.
+func (c benchCmd) Run(e *edge) error {
+	env := bench.Env{Postgres: c.Postgres, Kafka: c.Kafka, Rounds: c.Rounds, Out: e.out}
+	if c.wants("consume") {
+		for _, partitions := range []int32{1, 4} {
+			if err := bench.Consume(e.ctx, env, partitions); err != nil {
+				return err
+			}
+		}
+	}
+	if c.wants("drain") {
+		return bench.Drain(e.ctx, env)
+	}
+	return nil
+}
+
+func (c benchCmd) wants(what string) bool { return len(c.What) == 0 || slices.Contains(c.What, what) }
