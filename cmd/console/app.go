@@ -75,7 +75,7 @@ func (a *app) open(ctx context.Context) (err error) {
 	a.origins = dlq.NewOrigins(a.pool, a.judge.Topology())
 	a.overview = dlq.NewOverview(a.pool, a.judge.Topology(), a.clock)
 	a.replays, err = dlq.NewReplays(a.pool, a.clusters, a.judge, a.origins, dlq.ReplayOptions{
-		ApprovalSize: a.conf.Approval.ReplaySize, Clock: a.clock, Log: a.log,
+		ApprovalSize: a.conf.Approval.ReplaySize, Dialects: a.dialects, Clock: a.clock, Log: a.log,
 	})
 	return err
 }
