@@ -73,8 +73,8 @@ func newPlanSet(req PlanRequest) *planSet {
 	return s
 }
 
-// itemKey is what event_claim and replay_item know an event by.
-func itemKey(s Subject) string {
+// claimKey is what event_claim and replay_item know an event by.
+func claimKey(s Subject) string {
 	if s.EventID != nil {
 		return *s.EventID
 	}
@@ -88,7 +88,7 @@ func (s *planSet) add(sub Subject, j Judged, state State) {
 		s.keepBack(sub, j, state, why)
 		return
 	}
-	key := planKey{event: itemKey(sub)}
+	key := planKey{event: claimKey(sub)}
 	if j.Route != nil {
 		key.route = *j.Route
 	}

@@ -130,12 +130,9 @@ func (p topicPartitioner) Partition(r *kgo.Record, n int) int {
 	return p.byKey.Partition(r, n)
 }
 
-// prepareSenders connects what the chunk needs before its intent is committed.
-func (s *step) prepareSenders(ctx context.Context, c *chunk) error {
-	for _, it := range c.items {
-		if !it.goes() {
-			continue
-		}
+// connect makes the producers that the chunk needs before its intent is committed.
+func (s *step) connect(_ context.Context, c *chunk) error {
+	for _, it := range c.going() {
 		if _, err := s.sender(it.message.cluster); err != nil {
 			return err
 		}
@@ -244,28 +241,34 @@ func (s *step) dropSenders() {
 	s.senders = nil
 }
 
-// endOffsets reads where the partitions of the chunk's targets end now, and
-// settles each message's partition: the one it came from, if it is there.
-func (s *step) endOffsets(ctx context.Context, c *chunk) (endOffsets, error) {
-	ends := endOffsets{}
+// readEnds reads where the partitions of the chunk's targets end now, and settles
+// each message's partition: the one it came from, if it is there.
+func (s *step) readEnds(ctx context.Context, c *chunk) error {
+	c.ends = endOffsets{}
 	for _, it := range c.going() {
 		target := c.targets[it.targetID]
-		if ends[target.ID] == nil {
-			of, err := s.topicEnds(ctx, target)
-			if err != nil {
-				return nil, err
+		if _, asked := c.ends[target.ID]; !asked {
+			ends, err := s.topicEnds(ctx, target)
+			if err != nil && !topicGone(err) {
+				return fmt.Errorf("end offsets of %s: %w", target.Topic, err)
 			}
-			ends[target.ID] = of
+			c.ends[target.ID] = ends
+		}
+		if len(c.ends[target.ID]) == 0 {
+			it.leave(reason("reason.unknown.target_missing", "topic", target.Topic))
+			continue
 		}
 		rec := it.message.record
-		if _, there := ends[target.ID][rec.Partition]; !there {
+		if _, there := c.ends[target.ID][rec.Partition]; !there {
 			it.message.byKey = rec.Partition >= 0
 			rec.Partition = -1
 		}
 	}
-	return ends, nil
+	return nil
 }
 
+// topicEnds gives the end of each partition. A topic that is not there is an
+// error of topicGone.
 func (s *step) topicEnds(ctx context.Context, target sendTarget) (map[int32]int64, error) {
 	cluster := s.r.clusters[target.Cluster]
 	if cluster == nil {
@@ -273,17 +276,15 @@ func (s *step) topicEnds(ctx context.Context, target sendTarget) (map[int32]int6
 	}
 	listed, err := cluster.Admin.ListEndOffsets(ctx, target.Topic)
 	if err != nil {
-		return nil, fmt.Errorf("end offsets of %s: %w", target.Topic, err)
+		return nil, err
 	}
 	ends := map[int32]int64{}
 	listed.Each(func(o kadm.ListedOffset) {
-		if o.Err != nil {
-			err = fmt.Errorf("end offset of %s, partition %d: %w", o.Topic, o.Partition, o.Err)
-		}
+		err = errors.Join(err, o.Err)
 		ends[o.Partition] = o.Offset
 	})
-	if len(ends) == 0 && err == nil {
-		err = fmt.Errorf("end offsets of %s: no partitions", target.Topic)
+	if err != nil {
+		return nil, err
 	}
-	return ends, err
+	return ends, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -63,35 +64,38 @@ type chunk struct {
 // {"<target id>": {"<partition>": offset}}.
 type endOffsets map[int32]map[int32]int64
 
-// sendChunk sends the next items. The intent is committed before the first
-// message leaves, and what came of it after the last.
-func (s *step) sendChunk(ctx context.Context) error {
+// errNotYet puts a chunk off: what has to be asked does not answer now.
+var errNotYet = errors.New("dlq: evidence or broker cannot be asked now")
+
+// sendChunk sends the next items, and reports whether it did. The intent is
+// committed before the first message leaves, and what came of it after the last.
+// What takes long comes before the judgement, so that it is fresh when the claims
+// are taken.
+func (s *step) sendChunk(ctx context.Context) (bool, error) {
 	c, err := s.nextChunk(ctx)
 	if err != nil || len(c.items) == 0 {
-		return err
+		return false, err
 	}
-	if err := s.judgeChunk(ctx, c); err != nil {
-		return err
-	}
-	if err := s.composeChunk(ctx, c); err != nil {
-		return err
-	}
-	if c.ends, err = s.endOffsets(ctx, c); err != nil {
-		return err
-	}
-	if err := s.prepareSenders(ctx, c); err != nil {
-		return err
+	for _, prepare := range []func(context.Context, *chunk) error{
+		s.loadSubjects, s.composeChunk, s.readEnds, s.connect, s.judgeChunk,
+	} {
+		if err := prepare(ctx, c); err != nil {
+			if errors.Is(err, errNotYet) {
+				err = nil
+			}
+			return false, err
+		}
 	}
 	until := time.Now().Add(s.r.opts.SendTimeout) // before the intent's commit: whoever recovers counts from there
 	if err := s.claimChunk(ctx, c); err != nil {
 		if errors.Is(err, errNotRunning) {
-			return nil
+			err = nil
 		}
-		return err
+		return false, err
 	}
 	ctx = context.WithoutCancel(ctx) // a stopped process still says what it sent
 	s.publish(ctx, c, until)
-	return s.recordChunk(ctx, c)
+	return true, s.recordChunk(ctx, c)
 }
 
 const sqlNextItems = `
@@ -140,21 +144,52 @@ func (s *step) targets(ctx context.Context) (map[int32]sendTarget, error) {
 	return targets, nil
 }
 
+// loadSubjects reads the letters of each item.
+func (s *step) loadSubjects(ctx context.Context, c *chunk) error {
+	list, err := s.r.judge.Subjects(ctx, c.letterIDs())
+	if err != nil {
+		return fmt.Errorf("read letters: %w", err)
+	}
+	subjects := make(map[uuid.UUID]Subject, len(list))
+	for _, sub := range list {
+		sub.Holder = s.id
+		subjects[sub.LetterID] = sub
+	}
+	for _, it := range c.items {
+		for _, id := range it.letters {
+			sub, there := subjects[id]
+			if !there {
+				it.leave(replayReason("reason.letter.gone"))
+				continue
+			}
+			it.subjects = append(it.subjects, sub)
+		}
+	}
+	return nil
+}
+
+func (c *chunk) letterIDs() []uuid.UUID {
+	var ids []uuid.UUID
+	for _, it := range c.items {
+		ids = append(ids, it.letters...)
+	}
+	return ids
+}
+
 // judgeChunk judges every letter again. An item whose verdicts changed for the
 // worse, or for another than was overridden, is left out.
 func (s *step) judgeChunk(ctx context.Context, c *chunk) error {
-	subjects, err := s.subjects(ctx, c)
-	if err != nil {
-		return err
-	}
 	overrides, err := s.overrides(ctx, c)
 	if err != nil {
 		return err
 	}
 	for _, target := range []Target{ToGroup, ToOrigin} {
-		if err := s.judgeItems(ctx, c, target, subjects); err != nil {
+		if err := s.judgeItems(ctx, c, target); err != nil {
 			return err
 		}
+	}
+	if s.silent(c) {
+		return errNotYet
 	}
 	names := []string{}
 	for _, it := range c.items {
@@ -167,38 +202,37 @@ func (s *step) judgeChunk(ctx context.Context, c *chunk) error {
 	return err
 }
 
-func (s *step) subjects(ctx context.Context, c *chunk) (map[uuid.UUID]Subject, error) {
-	var ids []uuid.UUID
+// passing are the reasons of an unknown verdict that may be gone in a moment.
+var passing = []string{"reason.unknown.broker", "reason.unknown.evidence", "reason.unknown.evidence_timeout"}
+
+// silent reports whether a broker or an evidence database does not answer, for as
+// long as one waits for it. Beyond that the items are left out as unknown.
+func (s *step) silent(c *chunk) bool {
+	waits := false
 	for _, it := range c.items {
-		ids = append(ids, it.letters...)
+		for _, g := range it.groups {
+			waits = waits || it.goes() && g.verdict == Unknown && slices.Contains(passing, g.reason.Key)
+		}
 	}
-	list, err := s.r.judge.Subjects(ctx, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read letters: %w", err)
+	if !waits {
+		s.silence = time.Time{}
+		return false
 	}
-	subjects := make(map[uuid.UUID]Subject, len(list))
-	for _, sub := range list {
-		sub.Holder = s.id
-		subjects[sub.LetterID] = sub
+	if s.silence.IsZero() {
+		s.silence = time.Now()
 	}
-	return subjects, nil
+	return time.Since(s.silence) < s.r.opts.Patience
 }
 
 // judgeItems asks for the verdicts of the items that go to one kind of target.
-func (s *step) judgeItems(ctx context.Context, c *chunk, target Target, subjects map[uuid.UUID]Subject) error {
+func (s *step) judgeItems(ctx context.Context, c *chunk, target Target) error {
 	var asked []Subject
 	var of []*sendItem
 	for _, it := range c.items {
 		if c.targets[it.targetID].kind() != target {
 			continue
 		}
-		for _, id := range it.letters {
-			sub, there := subjects[id]
-			if !there {
-				it.leave(replayReason("reason.letter.gone"))
-				continue
-			}
-			it.subjects = append(it.subjects, sub)
+		for _, sub := range it.subjects {
 			asked, of = append(asked, sub), append(of, it)
 		}
 	}
@@ -265,11 +299,7 @@ FROM replay_override o LEFT JOIN letter_name g ON g.id = o.group_id AND o.group_
 WHERE o.replay_id = @id AND o.letter_id = ANY(@letters)`
 
 func (s *step) overrides(ctx context.Context, c *chunk) (map[overrideKey]Verdict, error) {
-	var ids []uuid.UUID
-	for _, it := range c.items {
-		ids = append(ids, it.letters...)
-	}
-	rows, err := s.r.pool.Query(ctx, sqlOverrides, pgx.NamedArgs{"id": s.id, "letters": ids})
+	rows, err := s.r.pool.Query(ctx, sqlOverrides, pgx.NamedArgs{"id": s.id, "letters": c.letterIDs()})
 	if err != nil {
 		return nil, fmt.Errorf("query overrides: %w", err)
 	}

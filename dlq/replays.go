@@ -36,16 +36,18 @@ type OriginReading interface {
 
 // ReplayOptions are the engine's limits. A zero value takes the default.
 type ReplayOptions struct {
-	ApprovalSize int           // items above which a second person approves; default 1000
-	PlanLimit    int           // letters that one plan may hold; default 500,000
-	ChunkSize    int           // items judged, claimed and sent together; default and most 500
-	SettleAfter  time.Duration // after this an item that no group took up is not_seen; default 10 min
-	SendTimeout  time.Duration // how long the brokers may take to confirm a chunk; default 15 s
-	StepTime     time.Duration // how long one job goes on; default 20 s
-	Lease        time.Duration // after this a step that was not heard of counts as crashed; default 60 s
-	Poll         time.Duration // how soon outcomes are first looked for; default 500 ms
-	Dialects     *dialect.Set  // decides which headers are left out; default the embedded ones
-	Log          *slog.Logger  // default slog.Default
+	ApprovalSize int              // items above which a second person approves; default 1000
+	PlanLimit    int              // letters that one plan may hold; default 500,000
+	ChunkSize    int              // items judged, claimed and sent together; default and most 500
+	SettleAfter  time.Duration    // after this an item that no group took up is not_seen; default 10 min
+	SendTimeout  time.Duration    // how long the brokers may take to confirm a chunk; default 15 s
+	StepTime     time.Duration    // how long one job goes on; default 20 s
+	Lease        time.Duration    // after this a step that was not heard of counts as crashed; default 60 s
+	Patience     time.Duration    // how long a chunk waits for a broker or evidence that does not answer; default 10 s
+	Poll         time.Duration    // how soon outcomes are first looked for; default 500 ms
+	Dialects     *dialect.Set     // decides which headers are left out; default the embedded ones
+	Log          *slog.Logger     // default slog.Default
+	Clock        func() time.Time // decides only when a job is due; default time.Now
 }
 
 func (o ReplayOptions) withDefaults() ReplayOptions {
@@ -56,8 +58,12 @@ func (o ReplayOptions) withDefaults() ReplayOptions {
 	o.SendTimeout = cmp.Or(o.SendTimeout, 15*time.Second)
 	o.StepTime = cmp.Or(o.StepTime, 20*time.Second)
 	o.Lease = cmp.Or(o.Lease, time.Minute)
+	o.Patience = cmp.Or(o.Patience, 10*time.Second)
 	o.Poll = cmp.Or(o.Poll, 500*time.Millisecond)
 	o.Log = cmp.Or(o.Log, slog.Default())
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
 	return o
 }
 

@@ -32,7 +32,7 @@ func (stepArgs) InsertOpts() river.InsertOpts {
 func (r *Replays) insertStep(ctx context.Context, tx pgx.Tx, args stepArgs, delay time.Duration) error {
 	opts := &river.InsertOpts{}
 	if delay > 0 {
-		opts.ScheduledAt = time.Now().Add(delay)
+		opts.ScheduledAt = r.opts.Clock().Add(delay)
 	}
 	if _, err := r.jobs.InsertTx(ctx, tx, args, opts); err != nil {
 		return fmt.Errorf("insert step of replay %d: %w", args.Replay, err)
@@ -55,7 +55,7 @@ func (w *stepWorker) Timeout(*river.Job[stepArgs]) time.Duration {
 
 // NextRetry is soon: a failed step has left nothing half done.
 func (w *stepWorker) NextRetry(job *river.Job[stepArgs]) time.Time {
-	return time.Now().Add(min(time.Duration(job.Attempt)*2*time.Second, 30*time.Second))
+	return w.replays.opts.Clock().Add(min(time.Duration(job.Attempt)*2*time.Second, 30*time.Second))
 }
 
 // Work takes the replay's lease and does one step.
@@ -141,13 +141,18 @@ func (r *Replays) Revive(ctx context.Context) (int, error) {
 	return len(crashed), nil
 }
 
-// RunRevive calls Revive every ten seconds until ctx ends; for role jobs.
-func (r *Replays) RunRevive(ctx context.Context) {
+// Run calls Revive and Revisit every ten seconds until ctx ends; for role jobs.
+// Any number of processes may run it.
+func (r *Replays) Run(ctx context.Context) {
 	tick := time.NewTicker(10 * time.Second)
 	defer tick.Stop()
 	for {
-		if _, err := r.Revive(ctx); err != nil && ctx.Err() == nil {
-			r.opts.Log.Error("crashed replays could not be looked for", slog.Any("error", err))
+		_, err := r.Revive(ctx)
+		if err == nil {
+			_, err = r.Revisit(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			r.opts.Log.Error("replays could not be looked after", slog.Any("error", err))
 		}
 		select {
 		case <-ctx.Done():
@@ -166,6 +171,7 @@ type step struct {
 	log     *slog.Logger
 	senders map[string]*sender // by cluster
 	watched time.Time          // when outcomes were last looked for
+	silence time.Time          // since when something that has to be asked does not answer; zero: it does
 }
 
 const sqlFenceStep = `
@@ -255,10 +261,9 @@ func (s *step) advance(ctx context.Context) (progress, error) {
 			return p, fmt.Errorf("recover: %w", err)
 		}
 	} else if st.waiting && st.state == Running && ctx.Err() == nil {
-		if err := s.sendChunk(ctx); err != nil {
+		if p.moved, err = s.sendChunk(ctx); err != nil {
 			return p, fmt.Errorf("send: %w", err)
 		}
-		p.moved = true
 	}
 	if !p.moved || time.Since(s.watched) >= s.r.opts.Poll {
 		came, err := s.watch(ctx)

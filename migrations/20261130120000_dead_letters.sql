@@ -198,6 +198,7 @@ create table replay_outcome (
   reason text, reason_key text, reason_args jsonb,
   primary key (replay_id, item_no, group_id)
 ) with (fillfactor = 90);
+create index replay_outcome_doubtful on replay_outcome (at) where outcome in (6, 7, 8, 10);  -- swallowed, not seen, unverified, unconfirmed
 
 -- +goose StatementBegin
 do $$ begin  -- some packaged servers are built without lz4
