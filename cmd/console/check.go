@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"oncemore/consumer/effect"
+	"oncemore/dlq"
+	"oncemore/internal/check"
+	"oncemore/internal/config"
+	"oncemore/migrations"
+)
+
+type checkCmd struct {
+	configFlag
+	JSON bool `help:"Print the findings as JSON."`
+	All  bool `help:"Print what passed, too."`
+}
+
+// The exit statuses of check besides 0.
+const (
+	exitCritical exitCode = 1
+	exitWarning  exitCode = 2 // or something could not be looked at
+)
+
+// Run prints what is wrong and what to do. It exits 1 when something critical
+// is, 2 for warnings and for what could not be looked at.
+func (c checkCmd) Run(e *edge) error {
+	conf, err := c.load()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(conf.Unsupported()...); err != nil {
+		return err
+	}
+	findings := checkConfig(e.ctx, conf)
+	if err := c.print(e.out, findings); err != nil {
+		return err
+	}
+	switch worst := check.Worst(findings); {
+	case worst == check.Critical:
+		return exitCritical
+	case !check.AllPassed(findings):
+		return exitWarning
+	}
+	return nil
+}
+
+func (c checkCmd) print(out io.Writer, findings []check.Finding) error {
+	if c.JSON {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(findings)
+	}
+	passed := 0
+	for _, f := range findings {
+		if f.Severity == check.Passed {
+			passed++
+			if !c.All {
+				continue
+			}
+		}
+		printFinding(out, f)
+	}
+	_, err := fmt.Fprintf(out, "%d checks, %d passed\n", len(findings), passed)
+	return err
+}
+
+func printFinding(out io.Writer, f check.Finding) {
+	fmt.Fprintln(out, f)
+	for _, line := range f.Evidence {
+		fmt.Fprintln(out, "    seen:", line)
+	}
+	if f.Meaning.En != "" {
+		fmt.Fprintln(out, "    means:", f.Meaning.En)
+	}
+	if f.Mend.En != "" {
+		fmt.Fprintln(out, "    do:", f.Mend.En)
+	}
+}
+
+// checkConfig looks at everything that the config names. What cannot be opened
+// is a finding, so that one broken part does not hide the others.
+func checkConfig(ctx context.Context, conf *config.Config) []check.Finding {
+	business := newConnections(conf.Connections)
+	defer business.close()
+	in := check.Input{Pending: migrations.Pending, URLs: conf.URLs, ReplayWindow: conf.Retention.Letters}
+	if pool, err := consolePool(ctx, conf); err == nil {
+		defer pool.Close()
+		in.Console = pool
+	}
+	clusters, closeClusters := checkClusters(conf)
+	defer closeClusters()
+	in.Clusters = clusters
+	in.Connections = checkConnections(ctx, conf, business)
+	in.Sources = checkSources(conf)
+	in.Consumers = checkConsumers(conf)
+	in.Evidence = checkEvidence(conf)
+	return check.Run(ctx, in, time.Now)
+}
+
+// consolePool is lazy: whether the database answers is what the check asks.
+func consolePool(ctx context.Context, conf *config.Config) (*pgxpool.Pool, error) {
+	url, err := conf.Database.Value()
+	if err != nil {
+		return nil, err
+	}
+	return pgxpool.New(ctx, url)
+}
+
+func checkClusters(conf *config.Config) ([]check.Cluster, func()) {
+	var all []check.Cluster
+	var open []*dlq.Cluster
+	for _, c := range conf.Clusters {
+		seen := check.Cluster{Name: c.Name}
+		made, err := openClusters([]config.Cluster{c})
+		if err == nil {
+			seen.Admin = made[c.Name].Admin
+			open = append(open, made[c.Name])
+		}
+		seen.Err = err
+		all = append(all, seen)
+	}
+	return all, func() {
+		for _, c := range open {
+			c.Close()
+		}
+	}
+}
+
+func checkConnections(ctx context.Context, conf *config.Config, business *connections) []check.Connection {
+	writers := map[string]bool{}
+	for _, c := range conf.Consumers {
+		writers[c.Connection] = true
+	}
+	var all []check.Connection
+	for _, c := range conf.Connections {
+		open := business.reader
+		if writers[c.Name] {
+			open = business.writer
+		}
+		pool, err := open(ctx, c.Name)
+		all = append(all, check.Connection{Name: c.Name, Pool: pool, Err: err, Writer: writers[c.Name]})
+	}
+	return all
+}
+
+func checkSources(conf *config.Config) []check.Source {
+	var all []check.Source
+	for _, s := range conf.Sources {
+		all = append(all, check.Source{Cluster: s.Cluster, Pattern: s.Pattern, Match: drainSource(s).Matches, Header: s.EventID.Header, JSON: s.EventID.JSON})
+	}
+	return all
+}
+
+func checkConsumers(conf *config.Config) []check.Consumer {
+	var all []check.Consumer
+	for _, c := range conf.Consumers {
+		seen := check.Consumer{
+			Group: c.Group, Cluster: c.Cluster, Topics: c.Topics, Connection: c.Connection, Header: c.EventID.Header, JSON: c.EventID.JSON,
+			DeadLetter: c.DeadLetter, MaxRetry: longestRetry(c.Retry), Retention: conf.Retention.ConsumeRecords,
+		}
+		if c.HTTP != nil {
+			seen.HTTPBase, seen.HTTPKey = conf.URLs[c.HTTP.Base], c.HTTP.IdempotencyKey
+		} else {
+			seen.Prepare = func(ctx context.Context, pool *pgxpool.Pool) error { return prepareSQL(ctx, pool, c) }
+		}
+		all = append(all, seen)
+	}
+	return all
+}
+
+func prepareSQL(ctx context.Context, pool *pgxpool.Pool, c config.Consumer) error {
+	statement, err := effect.NewSQL(c.SQL, c.ExpectRows)
+	if err != nil {
+		return err
+	}
+	return statement.Prepare(ctx, pool)
+}
+
+// longestRetry is the sum of all pauses of a policy.
+func longestRetry(r config.Retry) (sum time.Duration) {
+	pause := float64(r.Initial)
+	for range r.Attempts {
+		sum += time.Duration(min(pause, float64(r.Max)))
+		pause *= r.Multiplier
+	}
+	return sum
+}
+
+func checkEvidence(conf *config.Config) []check.Evidence {
+	var all []check.Evidence
+	for _, g := range conf.Groups {
+		if e := g.Evidence; e != nil {
+			all = append(all, check.Evidence{
+				Group: g.Name, Connection: e.Connection, Cluster: g.Cluster, Topics: g.Topics, Table: e.Table, EventID: e.EventID,
+				ConsumerGroup: e.ConsumerGroup, ConsumedAt: e.ConsumedAt, Retention: e.Retention,
+			})
+		}
+	}
+	return all
+}
