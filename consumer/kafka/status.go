@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"oncemore/consumer"
 )
@@ -72,7 +73,7 @@ func (c *Consumer[T]) Lag(ctx context.Context) ([]consumer.Position, error) {
 		return nil, errNotRunning
 	}
 	committed, err := admin.FetchOffsets(ctx, c.cfg.Group)
-	if err != nil {
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // nothing was committed yet
 		return nil, fmt.Errorf("offsets of %s: %w", c.cfg.Group, err)
 	}
 	names := c.topics.subscribed()

@@ -1,0 +1,129 @@
+package brokertest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"oncemore/consumer"
+	"oncemore/consumer/pgstore"
+)
+
+// failing returns a handler that fails order 2 as fail does.
+func failing(fail func(consumer.Event) error) consumer.Handler[pgstore.Tx] {
+	return func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
+		if err := addPoints(ctx, tx, ev); err != nil {
+			return err
+		}
+		if ev.ID == "payment-success-2" {
+			return fail(ev)
+		}
+		return nil
+	}
+}
+
+// oneLetter publishes three orders of which the second fails, and returns its letter.
+func (s *shop) oneLetter(h consumer.Handler[pgstore.Tx]) Letter {
+	s.Helper()
+	s.publish(order(1).on(0), order(2).on(0), order(3).on(0))
+	m := s.run(s.config(h))
+	s.settled()
+	letters := s.letters()
+	if len(letters) != 1 {
+		s.Fatalf("%d letters, want 1: %+v", len(letters), letters)
+	}
+	if s.points("1") != 100 || s.points("2") != 0 || s.points("3") != 100 || s.records("payment-success-2") != 0 {
+		s.Error("the failed event left an effect or a record, or took others with it")
+	}
+	if st := m.Status(); st.DeadLettered != 1 || st.Consumed != 2 {
+		s.Errorf("dead-lettered %d, consumed %d", st.DeadLettered, st.Consumed)
+	}
+	l := letters[0]
+	if l.Topic != s.topic || l.Group != s.group || l.EventID != "payment-success-2" || l.OriginPartition != 0 || l.Offset != 1 {
+		s.Errorf("letter says origin %s/%d/%d, group %s, event %s", l.Topic, l.OriginPartition, l.Offset, l.Group, l.EventID)
+	}
+	return l
+}
+
+func permanent(s *shop) {
+	l := s.oneLetter(failing(func(consumer.Event) error { return fmt.Errorf("points: %w", consumer.Permanent(errBoom)) }))
+	if l.Attempt != 1 || l.Class != "*errors.errorString" || l.Text != "points: boom" || !strings.Contains(l.Trace, "caused by *errors.errorString: boom") {
+		s.Errorf("attempt %d, class %s, text %s, trace\n%s", l.Attempt, l.Class, l.Text, l.Trace)
+	}
+}
+
+// exhausted fails in the database, so that the class names the driver's error.
+func exhausted(s *shop) {
+	l := s.oneLetter(func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
+		if ev.ID != "payment-success-2" {
+			return addPoints(ctx, tx, ev)
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO user_points VALUES ($1, $2 / 0)`, "2", 100)
+		return fmt.Errorf("attempt %d: %w", ev.Attempt, err)
+	})
+	if l.Attempt != 4 || l.Class != "*pgconn.PgError" || !strings.HasPrefix(l.Text, "attempt 4: ") || !strings.Contains(l.Text, "division by zero") {
+		s.Errorf("attempt %d, class %s, text %s", l.Attempt, l.Class, l.Text)
+	}
+}
+
+func poison(s *shop) {
+	l := s.oneLetter(failing(func(consumer.Event) error { panic("index out of luck") }))
+	if l.Attempt != 4 || l.Class != "panic" || !strings.Contains(l.Text, "index out of luck") || !strings.Contains(l.Trace, "letters.go") {
+		s.Errorf("attempt %d, class %s, text %s, trace\n%s", l.Attempt, l.Class, l.Text, l.Trace)
+	}
+}
+
+func missingEventID(s *shop) {
+	bad := []Message{
+		{Value: []byte(`{"orderId":"1"}`)},
+		{Value: []byte(`{not json`)},
+		{Value: nil},
+		{Value: []byte(`{"eventId":"x"}`), Headers: []consumer.Header{{Name: "x-event", Value: []byte("bad\x00id")}}},
+		{Value: []byte(`{"eventId":"` + strings.Repeat("x", 256) + `"}`)},
+		{Value: []byte(`{"eventId":" space"}`)},
+	}
+	s.publish(append(bad, order(1).on(0))...)
+	s.run(s.config(addPoints))
+	s.settled()
+	letters := s.letters()
+	if len(letters) != len(bad) {
+		s.Fatalf("%d letters, want %d", len(letters), len(bad))
+	}
+	for i, l := range letters {
+		if !bytes.Equal(l.Value, bad[i].Value) || l.EventID != "" || l.Attempt != 1 {
+			s.Errorf("letter %d: value %q, event id %q, attempt %d", i, l.Value, l.EventID, l.Attempt)
+		}
+		if !strings.Contains(l.Text, `"x-event"`) || !strings.Contains(l.Text, `"$.eventId"`) {
+			s.Errorf("letter %d does not name what was looked at: %s", i, l.Text)
+		}
+	}
+	s.effectsOnce(1)
+}
+
+// byteIdentical sends what other tools like to spoil.
+func byteIdentical(s *shop) {
+	header := func(name string, value []byte) consumer.Header { return consumer.Header{Name: name, Value: value} }
+	id := func(n int) consumer.Header { return header("x-event", fmt.Appendf(nil, "e%d", n)) }
+	sent := []Message{
+		{Key: nil, Value: nil, Headers: []consumer.Header{id(0)}},
+		{Key: []byte{}, Value: []byte{}, Headers: []consumer.Header{header("a", nil), id(1), header("a", []byte{})}},
+		{Key: []byte{0, 0xff}, Value: []byte{0x1f, 0x8b, 0, 0xfe}, Headers: []consumer.Header{
+			header("b", []byte("2")), header("a", []byte("1")), header("b", []byte("1")), id(2), header("traceparent", []byte{0xff})}},
+		{Value: bytes.Repeat([]byte("x"), 900_000), Headers: []consumer.Header{id(3)}},
+		{Key: []byte("k"), Value: []byte("v"), Headers: []consumer.Header{id(4), header("event-id", []byte("e4")), header("oncemore-item", []byte("7"))}},
+	}
+	s.publish(sent...)
+	s.run(s.config(func(context.Context, pgstore.Tx, consumer.Event) error { return consumer.Permanent(errBoom) }))
+	s.settled()
+	letters := s.letters()
+	if len(letters) != len(sent) {
+		s.Fatalf("%d letters, want %d", len(letters), len(sent))
+	}
+	for i, l := range letters {
+		if !reflect.DeepEqual(l.Message, sent[i]) {
+			s.Errorf("letter %d:\n%.300q\nwant\n%.300q", i, fmt.Sprint(l.Message), fmt.Sprint(sent[i]))
+		}
+	}
+}
