@@ -2,20 +2,28 @@ package dlq
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncemore/dlq/dialect"
 )
 
-// DrainSource is what is drained: the topics that match Pattern, and what the
-// config says of them.
-type DrainSource struct {
-	Pattern    string // * stands for any characters, ? for one
-	Configured dialect.Configured
-}
+const (
+	batchRecords = 2000             // of one transaction
+	batchBytes   = 32 << 20         // of one transaction
+	fetchBytes   = 16 << 20         // of one fetch from a broker
+	newTopicsIn  = 4 * time.Second  // how often topics are looked for
+	pollFor      = time.Second      // a poll also ends to look after stale partitions
+	finishIn     = 10 * time.Second // for the batch in hand when Run ends
+	retryMin     = 200 * time.Millisecond
+	retryMax     = 5 * time.Second
+)
 
 // DrainerConfig is what a Drainer works with.
 type DrainerConfig struct {
@@ -28,27 +36,225 @@ type DrainerConfig struct {
 	Group    string           // Kafka group used for assignment; "": oncemore-drain-<cluster>
 }
 
-// Drainer moves the dead letters of one Kafka cluster into the tables.
-type Drainer struct{ conf DrainerConfig }
+// Drainer moves the dead letters of one Kafka cluster into the tables. Any number
+// of processes may drain one cluster: a Kafka group shares the partitions among
+// them, and the position in the database, which moves in the letters' own
+// transaction, decides who is stale. The group's offsets are only for display.
+type Drainer struct {
+	conf    DrainerConfig
+	intake  *intake
+	sources []sourcePattern
+	invalid error // of the sources
+	client  *kgo.Client
 
-// SourceStatus is how far one dead-letter topic is, as far as this process
-// drains it.
-type SourceStatus struct {
-	Cluster     string
-	Source      string    // topic
-	Drained     int64     // records stored since the start of this process
-	Waiting     int64     // records between our position and the end
-	LastArrival time.Time // zero: none since the start
-	LastError   string    // "": none, or overcome
-	LastErrorAt time.Time
+	mu      sync.Mutex
+	cursors map[topicPartition]*drainCursor
+	status  map[string]*SourceStatus
 }
 
 // NewDrainer prepares a drain; nothing is connected before Run.
-func NewDrainer(conf DrainerConfig) *Drainer { return &Drainer{conf: conf} }
+func NewDrainer(conf DrainerConfig) *Drainer {
+	if conf.Clock == nil {
+		conf.Clock = time.Now
+	}
+	if conf.Group == "" {
+		conf.Group = drainGroupPrefix + conf.Cluster.Name
+	}
+	sources, err := compileSources(conf.Sources)
+	return &Drainer{
+		conf: conf, sources: sources, invalid: err,
+		intake:  newIntake(conf.Pool, conf.Cluster.Name, conf.Dialects, conf.Log),
+		cursors: map[topicPartition]*drainCursor{}, status: map[string]*SourceStatus{},
+	}
+}
 
 // Run drains until ctx ends, then finishes the batch in hand, at most 10 s. It
-// returns nil then. An unreachable broker or database is waited for.
-func (d *Drainer) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// returns nil then. An unreachable broker or database is waited for. Errors:
+// ErrBadPattern.
+func (d *Drainer) Run(ctx context.Context) error {
+	if d.invalid != nil {
+		return d.invalid
+	}
+	if len(d.sources) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	client, err := d.conf.Cluster.NewClient(d.options()...)
+	if err != nil {
+		return fmt.Errorf("drain cluster %s: %w", d.conf.Cluster.Name, err)
+	}
+	d.client = client
+	defer d.leave()
+	go KeepMonths(ctx, d.conf.Pool, d.conf.Log)
+	for ctx.Err() == nil {
+		d.step(ctx)
+	}
+	return nil
+}
 
-// Status says how far each topic is that this process drains now, by name.
-func (d *Drainer) Status() []SourceStatus { return nil }
+func (d *Drainer) options() []kgo.Opt {
+	var topics []string
+	for _, s := range d.sources {
+		topics = append(topics, globPattern(s.Pattern))
+	}
+	return []kgo.Opt{
+		kgo.ConsumerGroup(d.conf.Group),
+		kgo.ConsumeRegex(), kgo.ConsumeTopics(topics...),
+		kgo.MetadataMinAge(time.Second), kgo.MetadataMaxAge(newTopicsIn),
+		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
+		kgo.AdjustFetchOffsetsFn(d.assigned),
+		kgo.OnPartitionsRevoked(d.revoked), kgo.OnPartitionsLost(d.revoked),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), // an aborted dead letter was never one
+		kgo.KeepControlRecords(),                     // so that the position passes a transaction's end
+		kgo.FetchMaxBytes(fetchBytes), kgo.FetchMaxPartitionBytes(fetchBytes / 2), kgo.FetchMaxWait(500 * time.Millisecond),
+		// A replica that is put out too early does no harm: its transaction is
+		// fenced. So one that died is replaced soon.
+		kgo.SessionTimeout(8 * time.Second), kgo.HeartbeatInterval(2 * time.Second), kgo.RebalanceTimeout(20 * time.Second),
+	}
+}
+
+// leave gives the partitions back, so that another replica takes them at once.
+func (d *Drainer) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := d.client.LeaveGroupContext(ctx); err != nil {
+		d.conf.Log.Warn("drain could not leave its group", "cluster", d.conf.Cluster.Name, "error", err)
+	}
+	d.client.CloseAllowingRebalance()
+}
+
+// step fetches once and stores what came.
+func (d *Drainer) step(ctx context.Context) {
+	pollCtx, cancel := context.WithTimeout(ctx, pollFor)
+	fetches := d.client.PollRecords(pollCtx, batchRecords)
+	cancel()
+	d.noteErrors(ctx, fetches)
+	parts := d.sort(ctx, fetches)
+	d.client.AllowRebalance()
+	for _, batch := range split(parts) {
+		if !d.storeUntilDone(ctx, batch) {
+			return
+		}
+	}
+}
+
+func (d *Drainer) noteErrors(ctx context.Context, fetches kgo.Fetches) {
+	fetches.EachError(func(topic string, partition int32, err error) {
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			return
+		}
+		d.conf.Log.WarnContext(ctx, "fetch of dead letters failed", "cluster", d.conf.Cluster.Name, "topic", topic, "partition", partition, "error", err)
+		if topic != "" {
+			d.failed(topic, err)
+		}
+	})
+}
+
+// storeUntilDone tries a batch until it is stored or another replica has it. It
+// returns false when the time to finish is over.
+func (d *Drainer) storeUntilDone(ctx context.Context, batch []*partitionBatch) bool {
+	ctx, cancel := finishing(ctx)
+	defer cancel()
+	counts := make([]int, len(batch)) // now: parts shrink when they go record by record
+	for i, p := range batch {
+		counts[i] = len(p.Records)
+	}
+	for wait := retryMin; ; wait = min(2*wait, retryMax) {
+		err := d.intake.store(ctx, batch)
+		switch {
+		case err == nil:
+			d.stored(batch, counts)
+			return true
+		case errors.Is(err, errStale):
+			d.stale(ctx, batch)
+			return true
+		case ctx.Err() != nil:
+			return false
+		}
+		d.conf.Log.ErrorContext(ctx, "dead letters not stored, trying again", "cluster", d.conf.Cluster.Name, "error", err)
+		for _, p := range batch {
+			d.failed(p.Topic, err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+}
+
+// finishing is a context that outlives ctx by finishIn.
+func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-longer.Done():
+		case <-time.After(finishIn):
+			cancel()
+		}
+	})
+	return longer, func() { stop(); cancel() }
+}
+
+// split cuts parts into batches of at most batchRecords and about batchBytes.
+func split(parts []*partitionBatch) [][]*partitionBatch {
+	var batches [][]*partitionBatch
+	var batch []*partitionBatch
+	records, size := 0, 0
+	flush := func() {
+		if len(batch) > 0 {
+			batches, batch, records, size = append(batches, batch), nil, 0, 0
+		}
+	}
+	for _, p := range parts {
+		for rest := p; rest != nil; {
+			head, tail := rest.cut(batchRecords-records, batchBytes-size)
+			if head == nil {
+				flush()
+				continue
+			}
+			batch, records, size = append(batch, head), records+len(head.Records), size+head.bytes()
+			if rest = tail; rest != nil {
+				flush()
+			}
+		}
+	}
+	flush()
+	return batches
+}
+
+// cut takes as many records as fit, at least one of an empty batch.
+func (p *partitionBatch) cut(records, size int) (head, tail *partitionBatch) {
+	n, taken := 0, 0
+	for n < len(p.Records) && n < records && (taken < size || size == batchBytes && n == 0) {
+		taken += recordBytes(p.Records[n])
+		n++
+	}
+	switch {
+	case n == len(p.Records):
+		return p, nil
+	case n == 0:
+		return nil, p
+	}
+	first, second := *p, *p
+	first.Records, second.Records = p.Records[:n], p.Records[n:]
+	first.Next, second.From = second.Records[0].Offset, second.Records[0].Offset
+	return &first, &second
+}
+
+func (p *partitionBatch) bytes() int {
+	n := 0
+	for _, r := range p.Records {
+		n += recordBytes(r)
+	}
+	return n
+}
+
+func recordBytes(r *kgo.Record) int {
+	n := len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += len(h.Key) + len(h.Value)
+	}
+	return n
+}

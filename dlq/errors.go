@@ -18,3 +18,6 @@ type ErrBadFilter struct {
 func (e *ErrBadFilter) Error() string {
 	return fmt.Sprintf("dlq: bad filter %s: %s", e.Field, e.Reason)
 }
+
+// ErrBadPattern is returned for a source pattern that cannot be used.
+var ErrBadPattern = errors.New("dlq: bad source pattern")

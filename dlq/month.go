@@ -3,6 +3,8 @@ package dlq
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -21,4 +23,25 @@ func EnsureMonths(ctx context.Context, pool *pgxpool.Pool) error {
 		}
 	}
 	return nil
+}
+
+// monthsEvery is how often the months ahead are looked after; three of them leave
+// time for a failure to be seen.
+const monthsEvery = 6 * time.Hour
+
+// KeepMonths makes months now and as time goes by, until ctx ends. Any number of
+// processes may run it.
+func KeepMonths(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger) {
+	tick := time.NewTicker(monthsEvery)
+	defer tick.Stop()
+	for {
+		if err := EnsureMonths(ctx, pool); err != nil && ctx.Err() == nil {
+			log.ErrorContext(ctx, "months of dead letters not made", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }

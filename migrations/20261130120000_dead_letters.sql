@@ -25,7 +25,7 @@ create table dead_letter (
   dialect_id int not null,
   flags int not null default 0,              -- dlq.Flag bits
   event_id text collate "C",                 -- null: none
-  event_id_alt text collate "C",             -- the trimmed or unquoted form, where it differs
+  event_id_alt text collate "C",             -- the form in the message, where it is untrimmed or quoted
   error_message text,                        -- first 300 bytes; the whole is in the headers
   state smallint not null default 1 check (state between 1 and 4),
   state_at timestamptz not null,
@@ -214,6 +214,7 @@ create function letter_month(t timestamptz) returns uuid language sql immutable 
 -- +goose StatementBegin
 create procedure letter_add_month(m timestamptz) language plpgsql as $$
 declare t text; p text; lo timestamptz; hi timestamptz; begin
+  perform pg_advisory_xact_lock(7113204003);   -- two drains may come at once
   lo := date_trunc('month', m at time zone 'UTC') at time zone 'UTC';
   hi := (date_trunc('month', m at time zone 'UTC') + interval '1 month') at time zone 'UTC';
   foreach t in array array['dead_letter', 'dead_letter_body'] loop

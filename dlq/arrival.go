@@ -1,0 +1,199 @@
+package dlq
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncemore/dlq/dialect"
+)
+
+// partitionBatch is records of one partition that are stored together: those from
+// From on, in order, after which the position is Next. Offsets may have holes.
+type partitionBatch struct {
+	cluster    string
+	Topic      string
+	TopicID    uuid.UUID
+	Partition  int32
+	From, Next int64
+	Records    []*kgo.Record
+	conf       dialect.Configured
+	reread     bool // below a position that was passed once: copies are possible
+}
+
+// arrival is a dead letter on its way into the tables.
+type arrival struct {
+	part    *partitionBatch
+	record  *kgo.Record
+	headers []byte // as stored
+	read    *dialect.Reading
+	pattern string // normalised error message
+	print   uuid.UUID
+	identity
+
+	id                           uuid.UUID
+	sourceID, dialectID, faultID int32
+	groupID, classID, originID   int32
+	replayID                     int64 // of the headers that a replay set; 0 none
+	itemNo                       int32
+	lineage                      uuid.UUID // the letter whose replay failed again; zero: none
+	reopens                      bool      // its letter, whatever that one's state
+	flags                        Flag
+}
+
+// arrive reads a record. It never fails: one that makes the interpreter panic is
+// stored as unknown.
+func arrive(set *dialect.Set, part *partitionBatch, record *kgo.Record, log *slog.Logger) (a *arrival) {
+	a = &arrival{part: part, record: record, headers: EncodeHeaders(headersOf(record))}
+	defer func() {
+		if failure := recover(); failure != nil {
+			log.Error("dead letter could not be read, stored as unknown", "topic", record.Topic,
+				"partition", record.Partition, "offset", record.Offset, "error", fmt.Sprint(failure))
+			a.forget()
+		}
+	}()
+	a.read = set.Read(messageOf(record), part.conf)
+	a.settle()
+	return a
+}
+
+// forget keeps only the bytes and the place.
+func (a *arrival) forget() {
+	a.read, a.flags = dialect.Fallback(dialect.Kafka), 0
+	a.replayID, a.itemNo, a.lineage = 0, 0, uuid.Nil
+	a.settle()
+}
+
+// settle derives what the reading decides.
+func (a *arrival) settle() {
+	a.pattern = normalise(deref(a.read.ExceptionMessage))
+	a.print = a.fingerprint()
+	a.identity = a.identify()
+	a.flags = flagsOf(a.read)
+	if a.part.reread {
+		a.flags |= FlagPossibleCopy
+	}
+	a.replayID = headerNumber(a.record, HeaderReplay)
+	if item := headerNumber(a.record, HeaderItem); item <= math.MaxInt32 {
+		a.itemNo = int32(item)
+	}
+}
+
+func flagsOf(r *dialect.Reading) Flag {
+	var flags Flag
+	mark := func(flag Flag, is bool) {
+		if is {
+			flags |= flag
+		}
+	}
+	mark(FlagOriginGuessed, r.OriginGuessed)
+	mark(FlagPositionID, r.PositionID != nil)
+	mark(FlagValueNotCarried, !r.CarriesValue)
+	mark(FlagTwoLayers, r.TwoLayers)
+	mark(FlagFramed, r.Framed)
+	return flags
+}
+
+// headerNumber is the last header of the name as a positive number, else 0.
+func headerNumber(record *kgo.Record, name string) int64 {
+	for i := len(record.Headers) - 1; i >= 0; i-- {
+		if h := record.Headers[i]; h.Key == name {
+			n, err := strconv.ParseInt(string(h.Value), 10, 64)
+			if err != nil || n < 0 {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+func (a *arrival) sourceKey() sourceKey {
+	return sourceKey{cluster: a.part.cluster, name: a.part.Topic, topic: a.part.TopicID}
+}
+
+func headersOf(record *kgo.Record) []Header {
+	headers := make([]Header, len(record.Headers))
+	for i, h := range record.Headers {
+		headers[i] = Header{Name: h.Key, Value: h.Value}
+	}
+	return headers
+}
+
+func messageOf(record *kgo.Record) *dialect.Message {
+	m := &dialect.Message{Broker: dialect.Kafka, Key: record.Key, Value: record.Value, Headers: make([]dialect.Header, len(record.Headers))}
+	m.From = dialect.Place{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset, TimestampMS: record.Timestamp.UnixMilli()}
+	for i, h := range record.Headers {
+		m.Headers[i] = dialect.Header{Name: h.Key, Value: h.Value}
+	}
+	return m
+}
+
+// futureMargin is how far the clocks of producers may be ahead.
+const futureMargin = 15 * time.Minute
+
+// eventTime is the origin record's time as the dialect tells it; one in the future
+// is not believed.
+func (a *arrival) eventTime(now time.Time) *time.Time {
+	at := a.read.OriginTime
+	if at == nil || !at.After(now.Add(futureMargin)) {
+		return at
+	}
+	a.flags |= FlagEventTimeFuture
+	return nil
+}
+
+// errorBytes is how much of an error message stands in the letter's row.
+const errorBytes = 300
+
+func (a *arrival) errorMessage() *string {
+	if a.read.ExceptionMessage == nil {
+		return nil
+	}
+	head := *a.read.ExceptionMessage
+	if len(head) > errorBytes+utf8.UTFMax {
+		head = cutText(head, errorBytes+utf8.UTFMax) // the rest need not be made storable
+	}
+	text := cutText(storable(head), errorBytes)
+	return &text
+}
+
+// keyHash stands for a key where letters of one key are ordered; nil for a null key.
+func keyHash(key []byte) *int64 {
+	if key == nil {
+		return nil
+	}
+	h := fnv.New64a()
+	h.Write(key)
+	n := int64(h.Sum64())
+	return &n
+}
+
+// idSource makes UUIDv7 ids that ascend within a batch, by the database's clock:
+// an id names the month that its letter is kept in.
+type idSource struct {
+	ms  int64
+	seq uint16
+}
+
+func newIDSource(now time.Time) *idSource { return &idSource{ms: now.UnixMilli()} }
+
+func (s *idSource) next() uuid.UUID {
+	id := uuid.New() // its random part is kept
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(s.ms))
+	copy(id[:6], ms[2:])
+	binary.BigEndian.PutUint16(id[6:], 0x7000|s.seq)
+	if s.seq++; s.seq == 1<<12 {
+		s.ms, s.seq = s.ms+1, 0
+	}
+	return id
+}

@@ -1,0 +1,206 @@
+package dlq
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"oncemore/dlq/dialect"
+)
+
+// intake stores dead letters: what a drain does after the fetch.
+type intake struct {
+	pool     *pgxpool.Pool
+	cluster  string
+	dialects *dialect.Set
+	names    *names
+	log      *slog.Logger
+	pause    func() // before the commit; for crash tests
+}
+
+func newIntake(pool *pgxpool.Pool, cluster string, dialects *dialect.Set, log *slog.Logger) *intake {
+	return &intake{pool: pool, cluster: cluster, dialects: dialects, names: newNames(pool), log: log, pause: func() {}}
+}
+
+// store commits the letters of all parts and their new positions in one
+// transaction. If the data is at fault, it goes record by record, so that one
+// cannot hold up the others. Errors: errStale, or the database's, and then nothing
+// of the batch that was not returned as an error is lost: it has to be given again.
+func (in *intake) store(ctx context.Context, parts []*partitionBatch) error {
+	arrivals := in.read(parts)
+	err := in.commit(ctx, parts, arrivals)
+	if monthMissing(err) {
+		if err := EnsureMonths(ctx, in.pool); err != nil {
+			return err
+		}
+		err = in.commit(ctx, parts, arrivals)
+	}
+	if !dataFault(err) {
+		return err
+	}
+	in.log.WarnContext(ctx, "batch of dead letters refused, storing one by one", "records", len(arrivals), "error", err)
+	for _, p := range parts {
+		if err := in.storeSingly(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (in *intake) read(parts []*partitionBatch) []*arrival {
+	var arrivals []*arrival
+	for _, p := range parts {
+		for _, r := range p.Records {
+			arrivals = append(arrivals, arrive(in.dialects, p, r, in.log))
+		}
+	}
+	return arrivals
+}
+
+// storeSingly stores a part's records one by one. What is refused even so is
+// stored as unknown, with nothing but its bytes. part.From follows, so that a
+// later try goes on from there.
+func (in *intake) storeSingly(ctx context.Context, part *partitionBatch) error {
+	end := part.Next
+	for len(part.Records) > 0 {
+		one := *part
+		one.Records = part.Records[:1]
+		if one.Next = end; len(part.Records) > 1 {
+			one.Next = part.Records[1].Offset
+		}
+		if err := in.storeOne(ctx, &one); err != nil {
+			return err
+		}
+		part.From, part.Records = one.Next, part.Records[1:]
+	}
+	return nil
+}
+
+func (in *intake) storeOne(ctx context.Context, one *partitionBatch) error {
+	arrivals, parts := in.read([]*partitionBatch{one}), []*partitionBatch{one}
+	err := in.commit(ctx, parts, arrivals)
+	if !dataFault(err) {
+		return err
+	}
+	in.log.ErrorContext(ctx, "dead letter refused, stored as unknown", "topic", one.Topic, "partition", one.Partition,
+		"offset", one.Records[0].Offset, "error", err)
+	arrivals[0].forget()
+	return in.commit(ctx, parts, arrivals)
+}
+
+func (in *intake) commit(ctx context.Context, parts []*partitionBatch, arrivals []*arrival) error {
+	if err := in.names.resolve(ctx, arrivals); err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, in.pool, func(tx pgx.Tx) error {
+		now, err := fence(ctx, tx, in.cluster, parts)
+		if err != nil || len(arrivals) == 0 {
+			return err
+		}
+		ids := newIDSource(now)
+		for _, a := range arrivals {
+			a.id, a.reopens = ids.next(), false
+		}
+		if err := in.write(ctx, tx, arrivals, now, ids); err != nil {
+			return err
+		}
+		in.pause()
+		return nil
+	})
+}
+
+// write splits the arrivals into new letters and occurrences, and stores both.
+func (in *intake) write(ctx context.Context, tx pgx.Tx, arrivals []*arrival, now time.Time, ids *idSource) error {
+	if err := joinLineage(ctx, tx, in.cluster, arrivals); err != nil {
+		return err
+	}
+	fresh, again, err := claimIdentities(ctx, tx, arrivals)
+	if err != nil {
+		return err
+	}
+	held, orphans, err := holdLetters(ctx, tx, fresh, again)
+	if err != nil {
+		return err
+	}
+	fresh = append(fresh, orphans...)
+	if err := copyLetters(ctx, tx, fresh, now); err != nil {
+		return err
+	}
+	deltas := newDeltas(now)
+	for _, a := range fresh {
+		deltas.add(a.faultID, Open, 0, 1, true)
+	}
+	occ := &occurrences{now: now, ids: ids, held: held, deltas: deltas}
+	if err := occ.store(ctx, tx, again); err != nil {
+		return err
+	}
+	return deltas.write(ctx, tx)
+}
+
+// letterColumns and bodyColumns are what COPY fills; the rest has defaults.
+var (
+	letterColumns = []string{"id", "fault_id", "source_id", "group_id", "class_id", "origin_id", "origin_partition", "origin_offset",
+		"drain_partition", "drain_offset", "event_time", "failed_at", "key_hash", "attempts", "dialect_id", "flags",
+		"event_id", "event_id_alt", "error_message", "state_at"}
+	bodyColumns = []string{"id", "key", "value", "headers"}
+)
+
+func (a *arrival) letterRow(now time.Time) []any {
+	r := a.read
+	at := a.eventTime(now) // may set a flag
+	return []any{a.id, a.faultID, a.sourceID, a.groupID, a.classID, a.originID, r.OriginPartition, r.OriginOffset,
+		a.record.Partition, a.record.Offset, at, r.FailedAt, keyHash(a.record.Key), r.Attempts, a.dialectID, int32(a.flags),
+		r.EventID, r.EventIDAlt, a.errorMessage(), now}
+}
+
+// copyLetters writes new letters with their bodies, in id order.
+func copyLetters(ctx context.Context, tx pgx.Tx, fresh []*arrival, now time.Time) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	slices.SortFunc(fresh, func(a, b *arrival) int { return bytes.Compare(a.id[:], b.id[:]) })
+	rows := pgx.CopyFromSlice(len(fresh), func(i int) ([]any, error) { return fresh[i].letterRow(now), nil })
+	if _, err := tx.CopyFrom(ctx, pgx.Identifier{"dead_letter"}, letterColumns, rows); err != nil {
+		return fmt.Errorf("copy letters: %w", err)
+	}
+	return copyBodies(ctx, tx, fresh, func(a *arrival) uuid.UUID { return a.id })
+}
+
+func copyBodies(ctx context.Context, tx pgx.Tx, arrivals []*arrival, id func(*arrival) uuid.UUID) error {
+	rows := pgx.CopyFromSlice(len(arrivals), func(i int) ([]any, error) {
+		a := arrivals[i]
+		return []any{id(a), a.record.Key, a.record.Value, a.headers}, nil
+	})
+	if _, err := tx.CopyFrom(ctx, pgx.Identifier{"dead_letter_body"}, bodyColumns, rows); err != nil {
+		return fmt.Errorf("copy bodies: %w", err)
+	}
+	return nil
+}
+
+// dataFault reports that the database refuses what it was given, rather than being
+// away, busy or in conflict: SQLSTATE classes 22 (data), 23 (constraint) and 54
+// (limits).
+func dataFault(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	class := pg.Code[:2]
+	return class == "22" || class == "23" || class == "54"
+}
+
+// monthMissing reports a row whose month has no partition yet, which PostgreSQL
+// calls a check violation.
+func monthMissing(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "23514" && pg.ConstraintName == ""
+}

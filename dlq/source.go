@@ -1,0 +1,56 @@
+package dlq
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"oncemore/dlq/dialect"
+)
+
+// DrainSource is what is drained: the topics that match Pattern, and what the
+// config says of them.
+type DrainSource struct {
+	Pattern    string // * stands for any characters, ? for one
+	Configured dialect.Configured
+}
+
+// sourcePattern is a source ready to match.
+type sourcePattern struct {
+	DrainSource
+	re *regexp.Regexp
+}
+
+// globPattern is the whole-name expression of a pattern.
+func globPattern(glob string) string {
+	quoted := regexp.QuoteMeta(glob)
+	return "^" + strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(quoted) + "$"
+}
+
+// ourTopics are never drained, whatever a pattern says: Kafka's internal ones.
+func ourTopics(topic string) bool { return strings.HasPrefix(topic, "__") }
+
+func compileSources(sources []DrainSource) ([]sourcePattern, error) {
+	var out []sourcePattern
+	for _, s := range sources {
+		re, err := regexp.Compile(globPattern(s.Pattern))
+		if err != nil || s.Pattern == "" {
+			return nil, fmt.Errorf("source pattern %q: %w", s.Pattern, ErrBadPattern)
+		}
+		out = append(out, sourcePattern{s, re})
+	}
+	return out, nil
+}
+
+// match finds the first source that a topic belongs to.
+func match(sources []sourcePattern, topic string) (DrainSource, bool) {
+	if ourTopics(topic) {
+		return DrainSource{}, false
+	}
+	for _, s := range sources {
+		if s.re.MatchString(topic) {
+			return s.DrainSource, true
+		}
+	}
+	return DrainSource{}, false
+}
