@@ -223,12 +223,16 @@ var TestPostgres = sync.OnceValues(func() (string, error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return "", fmt.Errorf("folder for test PostgreSQL: %w", err)
 	}
-	p, err := StartPostgres(context.Background(), PostgresOptions{Dir: dir, Volatile: true})
+	testServer, err = StartPostgres(context.Background(), PostgresOptions{Dir: dir, Volatile: true})
 	if err != nil {
 		return "", err
 	}
-	return p.URL, nil
+	return testServer.URL, nil
 })
+
+// testServer is kept for the life of the process: a collected pipe would close,
+// and the guard end the server in the middle of a test.
+var testServer *Postgres
 
 // usablePort returns want where nobody listens on it, else a free port.
 func usablePort(want int) (int, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -172,6 +173,18 @@ func TestSoakFetchedServerRuns(t *testing.T) {
 	execSQL(t, p.URL, "select 1")
 	if err := p.Stop(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestTestPostgresOutlivesTheCollector(t *testing.T) {
+	t.Parallel()
+	url, err := TestPostgres()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		runtime.GC() // finalizers run after it
+		execSQL(t, url, "select pg_sleep(0.05)")
 	}
 }
 
