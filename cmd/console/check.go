@@ -141,12 +141,12 @@ func checkConnections(ctx context.Context, conf *config.Config, business *connec
 	}
 	var all []check.Connection
 	for _, c := range conf.Connections {
-		open := business.reader
-		if writers[c.Name] {
-			open = business.writer
+		seen := check.Connection{Name: c.Name, Writer: writers[c.Name]}
+		seen.Pool, seen.Err = business.reader(ctx, c.Name)
+		if seen.Writer {
+			seen.WritePool, seen.WriteErr = business.writer(ctx, c.Name)
 		}
-		pool, err := open(ctx, c.Name)
-		all = append(all, check.Connection{Name: c.Name, Pool: pool, Err: err, Writer: writers[c.Name]})
+		all = append(all, seen)
 	}
 	return all
 }

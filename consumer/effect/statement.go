@@ -152,7 +152,7 @@ func (s *scanner) escapes() bool {
 
 // continued matches what joins two literals into one: a newline, perhaps with
 // comments, and a quote. The second part keeps the first one's rule for backslashes.
-var continued = regexp.MustCompile("^(?:[ \\t\\f\\v]|--[^\\n\\r]*)*[\\n\\r](?:[ \\t\\n\\r\\f\\v]|--[^\\n\\r]*[\\n\\r])*'")
+var continued = regexp.MustCompile(`^(?:[ \t\f\v]|--[^\n\r]*)*[\n\r](?:[ \t\n\r\f\v]|--[^\n\r]*[\n\r])*'`)
 
 // quoted copies a literal or a quoted name; skip bytes open it.
 func (s *scanner) quoted(skip int, quote byte, backslash bool) error {

@@ -156,11 +156,11 @@ func soundInput(t *testing.T) check.Input {
 	}
 	return check.Input{
 		Console: pgtest.New(t), Pending: migrations.Pending,
-		Connections: []check.Connection{{Name: "shop", Pool: reader(t, addr)}, {Name: "shop-writer", Pool: business, Writer: true}},
+		Connections: []check.Connection{{Name: "shop", Pool: reader(t, addr), Writer: true, WritePool: business}},
 		Clusters:    []check.Cluster{{Name: "kafka", Admin: admin}},
 		Sources:     []check.Source{{Cluster: "kafka", Pattern: "*.DLT", Match: matches("*.DLT"), Header: "event-id"}},
 		Consumers: []check.Consumer{{
-			Group: "points", Cluster: "kafka", Topics: []string{"order.paid"}, Connection: "shop-writer", JSON: "$.eventId",
+			Group: "points", Cluster: "kafka", Topics: []string{"order.paid"}, Connection: "shop", JSON: "$.eventId",
 			MaxRetry: 17 * time.Second, Prepare: points.Prepare, HTTPBase: "http://points.internal", HTTPKey: "event",
 		}},
 		Evidence: []check.Evidence{{
@@ -355,7 +355,7 @@ func TestConsumerFaults(t *testing.T) {
 			[]string{"consumer.dead_letter.undrained"}},
 		"position as event id": {func(_ *testing.T, in *check.Input) { in.Consumers[0].JSON = "$.offset" }, []string{"consumer.event_id.bad"}},
 		"no event id":          {func(_ *testing.T, in *check.Input) { in.Consumers[0].JSON = "" }, []string{"consumer.event_id.bad"}},
-		"statement":            {func(t *testing.T, in *check.Input) { exec(t, in.Connections[1].Pool, "drop table user_points") }, []string{"consumer.statement.bad"}},
+		"statement":            {func(t *testing.T, in *check.Input) { exec(t, in.Connections[0].WritePool, "drop table user_points") }, []string{"consumer.statement.bad"}},
 		"equal keys": {func(_ *testing.T, in *check.Input) {
 			second := in.Consumers[0]
 			second.Group, second.HTTPBase = "points2", "http://POINTS.internal/"
@@ -402,7 +402,7 @@ func TestNothingReachable(t *testing.T) {
 	t.Parallel()
 	in := soundInput(t)
 	in.Connections[0].Pool.Close()
-	in.Connections[1].Pool, in.Connections[1].Err = nil, errors.New("environment variable SHOP_DATABASE_URL is not set")
+	in.Connections[0].WritePool, in.Connections[0].WriteErr = nil, errors.New("environment variable SHOP_DATABASE_URL is not set")
 	in.Clusters[0].Admin = kadm.NewClient(testkit.Client(t, fmt.Sprintf("127.0.0.1:%d", testkit.FreePort(t))))
 	findings := run(t, in)
 	expect(t, findings,

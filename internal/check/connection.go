@@ -11,25 +11,40 @@ import (
 	"oncemore/consumer/pgstore"
 )
 
-// connections checks each business database and returns the pools that answer.
-func (r *run) connections(ctx context.Context) map[string]*pgxpool.Pool {
-	pools := map[string]*pgxpool.Pool{}
+// pools are those that answer, by connection.
+type pools struct{ read, write map[string]*pgxpool.Pool }
+
+// connections checks each business database.
+func (r *run) connections(ctx context.Context) pools {
+	p := pools{read: map[string]*pgxpool.Pool{}, write: map[string]*pgxpool.Pool{}}
 	for _, c := range r.in.Connections {
-		subject := "connection/" + c.Name
-		if err := reach(ctx, c); err != nil {
-			r.say("connection.reach.down", subject, values{"name": c.Name}, reason(err))
-			if c.Writer {
-				r.say("consume_record.table.unknown", subject, values{"name": c.Name})
-			}
-			continue
+		if r.connection(ctx, c, "connection/"+c.Name) {
+			p.read[c.Name] = c.Pool
 		}
-		r.say("connection.reach.ok", subject, values{"name": c.Name})
-		pools[c.Name] = c.Pool
 		if c.Writer {
-			r.consumeRecord(ctx, c)
+			r.writer(ctx, c.writing(), p)
 		}
 	}
-	return pools
+	return p
+}
+
+func (r *run) connection(ctx context.Context, c Connection, subject string) bool {
+	if err := reach(ctx, c); err != nil {
+		r.say("connection.reach.down", subject, values{"name": c.Name}, reason(err))
+		return false
+	}
+	r.say("connection.reach.ok", subject, values{"name": c.Name})
+	return true
+}
+
+// writer checks a connection as consumers use it.
+func (r *run) writer(ctx context.Context, c Connection, p pools) {
+	if !r.connection(ctx, c, "connection/"+c.Name+"/writer") {
+		r.say("consume_record.table.unknown", "connection/"+c.Name, values{"name": c.Name})
+		return
+	}
+	p.write[c.Name] = c.Pool
+	r.consumeRecord(ctx, c)
 }
 
 func reach(ctx context.Context, c Connection) error {

@@ -28,14 +28,26 @@ type Input struct {
 	Margin   time.Duration
 }
 
-// Connection is a named business database.
+// Connection is a named business database, as the console reads it.
 type Connection struct {
 	Name string
 	Pool *pgxpool.Pool
 	Err  error // why there is no pool, such as an environment variable that is not set
-	// Writer: consumers write through it, so it has to hold mq_consume_record
-	// and may write.
-	Writer bool
+
+	// Writer: consumers write through the connection, so it has to hold
+	// mq_consume_record. WritePool is theirs, by their own credential; nil
+	// without WriteErr: they use Pool.
+	Writer    bool
+	WritePool *pgxpool.Pool
+	WriteErr  error
+}
+
+// writing is the connection as consumers use it.
+func (c Connection) writing() Connection {
+	if c.WritePool != nil || c.WriteErr != nil {
+		c.Pool, c.Err = c.WritePool, c.WriteErr
+	}
+	return c
 }
 
 // Cluster is a named broker connection.

@@ -20,13 +20,13 @@ func Run(ctx context.Context, in Input, now func() time.Time) []Finding {
 	pools := r.connections(ctx)
 	clusters := r.clusters(ctx)
 	for _, e := range in.Evidence {
-		r.evidence(ctx, e, pools)
+		r.evidence(ctx, e, pools.read)
 	}
 	for _, s := range in.Sources {
 		r.source(s, clusters)
 	}
 	for _, c := range in.Consumers {
-		r.consumer(ctx, c, pools, clusters)
+		r.consumer(ctx, c, pools.write, clusters)
 	}
 	r.httpKeys()
 	r.acks(clusters)
