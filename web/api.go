@@ -34,6 +34,9 @@ func (s *Server) registerAPI(g *echo.Group) {
 	g.POST("/replays/:id/cancel", s.apiReplayAct(s.Replays.Cancel))
 	g.GET("/sources", s.apiSources, read)
 	g.GET("/consumers", s.apiConsumers, read)
+	g.GET("/consumers/:group", s.apiConsumer, read)
+	g.POST("/consumers/:group/pause", s.apiConsumerAct(s.Fleet.Pause))
+	g.POST("/consumers/:group/resume", s.apiConsumerAct(s.Fleet.Resume))
 	g.GET("/audit", s.apiAudit, read)
 	g.GET("/openapi.json", s.apiDocument, read)
 }

@@ -1,12 +1,15 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"oncemore/internal/access"
 	"oncemore/internal/fleet"
 )
 
@@ -18,7 +21,6 @@ type consumerJSON struct {
 	Topics        []string      `json:"topics"`
 	Strategy      *string       `json:"strategy"`
 	State         string        `json:"state"`
-	StateReason   *string       `json:"state_reason"`
 	Consumed      *int64        `json:"consumed"`
 	Duplicates    *int64        `json:"duplicates"`
 	Retried       *int64        `json:"retried"`
@@ -31,7 +33,15 @@ type consumerJSON struct {
 	LastError     *string       `json:"last_error"`
 	LastErrorAt   *time.Time    `json:"last_error_at"`
 	EvidenceSince *time.Time    `json:"evidence_since"`
+	Command       *commandJSON  `json:"command"` // the latest wish; null: there never was one
 	Replicas      []replicaJSON `json:"replicas"`
+}
+
+type commandJSON struct {
+	Paused bool       `json:"paused"`
+	Actor  string     `json:"actor"`
+	Reason *string    `json:"reason"`
+	At     *time.Time `json:"at"`
 }
 
 type replicaJSON struct {
@@ -48,11 +58,13 @@ type replicaJSON struct {
 func consumerOf(g fleet.Group) consumerJSON {
 	j := consumerJSON{
 		ConsumerGroup: g.Name, Cluster: g.Cluster, Ours: g.Ours, Topics: orEmpty(g.Topics), Strategy: known(g.Strategy),
-		State: g.State.String(), StateReason: known(g.StateReason),
 		Consumed: g.Consumed, Duplicates: g.Duplicates, Retried: g.Retried, DeadLettered: g.DeadLettered,
 		Lag: g.Lag, LagAt: instant(g.LagAt), LagError: known(g.LagError), Members: g.Members, Partitions: g.Partitions,
 		LastError: known(g.LastError), LastErrorAt: instant(g.LastErrorAt), EvidenceSince: instant(g.EvidenceSince),
 		Replicas: make([]replicaJSON, 0, len(g.Replicas)),
+	}
+	if g.Command != nil {
+		j.Command = &commandJSON{Paused: g.Command.Paused, Actor: g.Command.Actor, Reason: known(g.Command.Reason), At: instant(&g.Command.At)}
 	}
 	for _, r := range g.Replicas {
 		j.Replicas = append(j.Replicas, replicaJSON{ID: r.ID, Host: r.Host, State: r.State.String(), Partitions: r.Partitions,
@@ -70,4 +82,55 @@ func (s *Server) apiConsumers(c echo.Context) error {
 		return fmt.Errorf("list consumer groups: %w", err)
 	}
 	return answer(c, http.StatusOK, listOf(groups, "", consumerOf))
+}
+
+func (s *Server) apiConsumer(c echo.Context) error {
+	if err := noQuery(c); err != nil {
+		return err
+	}
+	name, err := groupName(c)
+	if err != nil {
+		return err
+	}
+	return s.answerConsumer(c, name)
+}
+
+func (s *Server) answerConsumer(c echo.Context, name string) error {
+	group, err := s.Fleet.Group(c.Request().Context(), name)
+	if err != nil {
+		return fmt.Errorf("get consumer group: %w", err)
+	}
+	return answer(c, http.StatusOK, consumerOf(group))
+}
+
+// apiConsumerAct runs one command on one group and answers with the group. The
+// replicas obey a moment later.
+func (s *Server) apiConsumerAct(act func(context.Context, access.Actor, string) error) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if err := noQuery(c); err != nil {
+			return err
+		}
+		name, err := groupName(c)
+		if err != nil {
+			return err
+		}
+		var body reasonJSON
+		if err := decodeOptional(c, &body); err != nil {
+			return err
+		}
+		if err := act(c.Request().Context(), actorBecause(c, body.Reason), name); err != nil {
+			return fmt.Errorf("command consumer group: %w", err)
+		}
+		return s.answerConsumer(c, name)
+	}
+}
+
+// groupName reads a group from the path. echo hands over what was escaped as it
+// came.
+func groupName(c echo.Context) (string, error) {
+	name, err := url.PathUnescape(c.Param("group"))
+	if err != nil || badText(name) != "" {
+		return "", &fieldError{Field: "group", Text: "is not a name"}
+	}
+	return name, nil
 }

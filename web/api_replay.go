@@ -188,6 +188,11 @@ func (s *Server) apiReplayRefused(c echo.Context) error {
 	return answer(c, http.StatusOK, listOf(found.Items, found.Next, refusalOf(localeOf(c))))
 }
 
+// reasonJSON is the body of a command.
+type reasonJSON struct {
+	Reason string `json:"reason"`
+}
+
 // apiReplayAct runs one command on one replay and answers with the replay.
 func (s *Server) apiReplayAct(act func(context.Context, access.Actor, int64) error) echo.HandlerFunc {
 	return func(c echo.Context) error {
@@ -198,9 +203,7 @@ func (s *Server) apiReplayAct(act func(context.Context, access.Actor, int64) err
 		if err != nil {
 			return err
 		}
-		var body struct {
-			Reason string `json:"reason"`
-		}
+		var body reasonJSON
 		if err := decodeOptional(c, &body); err != nil {
 			return err
 		}

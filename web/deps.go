@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"oncemore/dlq"
+	"oncemore/internal/fleet"
 )
 
 // Deps is everything the server needs. Nil is allowed only where said.
@@ -22,7 +23,7 @@ type Deps struct {
 	Origins  *dlq.Origins
 	Replays  *dlq.Replays
 	Overview *dlq.Overviews
-	Fleet    Fleet
+	Fleet    *fleet.Fleet
 	Drained  func() []dlq.SourceStatus // how far this process's drains are; nil: it has none
 
 	Environment string   // shown on every page, such as "shop production"

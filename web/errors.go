@@ -14,6 +14,7 @@ import (
 	"oncemore/dlq"
 	"oncemore/internal/access"
 	"oncemore/internal/audit"
+	"oncemore/internal/fleet"
 )
 
 // fieldError is input that the request itself got wrong: a parameter, or a field
@@ -57,6 +58,7 @@ var problems = []struct {
 	{sentinel(dlq.ErrOwnApproval), problem{http.StatusForbidden, "error.own_approval", "Somebody else has to decide about what you asked for"}},
 	{sentinel(access.ErrReasonRequired), problem{http.StatusUnprocessableEntity, "error.reason_required", "A reason is required"}},
 	{sentinel(dlq.ErrNotFound), notFound},
+	{sentinel(fleet.ErrUnknownGroup), notFound},
 	{sentinel(ErrNoAccount), notFound},
 	{sentinel(ErrNoToken), notFound},
 	{kind[*dlq.ErrConflict](), problem{http.StatusConflict, "error.conflict", "Somebody was faster, or the replay is in another state"}},

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -136,9 +137,11 @@ func (s *Server) logout(c echo.Context) error {
 	return c.Redirect(http.StatusSeeOther, "/login")
 }
 
-// note writes one audit row in a transaction of its own.
+// note writes one audit row in a transaction of its own, also for somebody who
+// did not wait for the answer.
 func (s *Server) note(c echo.Context, actor access.Actor, e audit.Entry) error {
-	ctx := c.Request().Context()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), 5*time.Second)
+	defer cancel()
 	return pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error { return audit.Write(ctx, tx, actor, e) })
 }
 

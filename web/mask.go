@@ -18,8 +18,9 @@ const masked = "•••"
 
 // MaskBytes is a payload or header value for somebody who may not read it: JSON
 // keeps its names, numbers and shape but none of its texts; other text loses
-// e-mail addresses and long digit runs; bytes that are no text are taken out,
-// except the eight and less in which frameworks write their numbers. Texts in
+// e-mail addresses and long digit runs; other documents, and bytes that are no
+// text, are taken out, except the eight and less in which frameworks write their
+// numbers. Texts in
 // keep stay, such as the event id, which the reader sees anyway. It reports
 // whether anything was taken out. Null stays null.
 func MaskBytes(b []byte, keep ...string) ([]byte, bool) {
@@ -34,6 +35,9 @@ func MaskBytes(b []byte, keep ...string) ([]byte, bool) {
 	}
 	if out, err := maskJSON(b, keep); err == nil {
 		return out, !bytes.Equal(out, compacted(b))
+	}
+	if text := bytes.TrimSpace(b); len(text) > 0 && bytes.IndexByte([]byte("{[<"), text[0]) >= 0 {
+		return []byte(masked), true // a document cut short, or of another kind
 	}
 	out := maskText(string(b))
 	return []byte(out), out != string(b)
@@ -83,7 +87,7 @@ const cardDigits = 12
 
 var (
 	emailLike = regexp.MustCompile(`[\p{L}\p{N}._%+-]+@[\p{L}\p{N}-]+(\.[\p{L}\p{N}-]+)+`)
-	phoneLike = regexp.MustCompile(`\+?\d(?:[ ().-]?\d){6,}`)
+	phoneLike = regexp.MustCompile(`\+?\d(?:[ ().-]{0,3}\d){6,}`)
 )
 
 func maskText(s string) string {

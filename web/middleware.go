@@ -36,8 +36,9 @@ func (s *Server) newEcho() *echo.Echo {
 		s.limitBody,
 		s.sameOrigin,
 		middleware.GzipWithConfig(middleware.GzipConfig{Skipper: noGzip, MinLength: 1024}),
-		s.deadline,
 		s.localised,
+		s.deadline,
+		s.gate,
 	)
 	return e
 }
@@ -74,7 +75,6 @@ func requestID(c echo.Context) string {
 // accessLog writes one line per request: the route and not the address, whose
 // query may hold what somebody searched for.
 func (s *Server) accessLog(next echo.HandlerFunc) echo.HandlerFunc {
-	requests := newRequestMetrics(s.Registry)
 	return func(c echo.Context) error {
 		began := time.Now()
 		if err := next(c); err != nil {
@@ -82,7 +82,7 @@ func (s *Server) accessLog(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		took := time.Since(began)
 		status := c.Response().Status
-		requests.observe(c, status, took)
+		s.requests.observe(c, status, took)
 		attrs := []slog.Attr{
 			slog.String("request_id", requestID(c)), slog.String("method", c.Request().Method), slog.String("route", c.Path()),
 			slog.Int("status", status), slog.Int64("bytes", c.Response().Size), slog.Duration("took", took), slog.String("from", c.RealIP()),
@@ -143,28 +143,32 @@ func (s *Server) limitBody(next echo.HandlerFunc) echo.HandlerFunc {
 // sameOrigin refuses requests that another site made a browser send. A bearer
 // token cannot be sent that way, so its requests may come from anywhere.
 func (s *Server) sameOrigin(next echo.HandlerFunc) echo.HandlerFunc {
-	protection := http.NewCrossOriginProtection()
 	return func(c echo.Context) error {
 		r := c.Request()
 		if _, ok := bearer(r.Header.Get(echo.HeaderAuthorization)); ok && isAPI(c) {
 			return next(c)
 		}
-		if err := protection.Check(r); err != nil {
+		if err := s.crossOrigin.Check(r); err != nil {
 			return fmt.Errorf("%w: %w", errCrossOrigin, err)
 		}
 		return next(c)
 	}
 }
 
-// deadline bounds everything but streams.
+// deadline bounds everything but streams. An error is answered outside of it, so
+// that there is time to say that time ran out.
 func (s *Server) deadline(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if isStream(c) {
 			return next(c)
 		}
-		ctx, cancel := context.WithTimeout(c.Request().Context(), requestTimeout)
-		defer cancel()
-		c.SetRequest(c.Request().WithContext(ctx))
+		outside := c.Request()
+		ctx, cancel := context.WithTimeout(outside.Context(), requestTimeout)
+		defer func() {
+			cancel()
+			c.SetRequest(outside)
+		}()
+		c.SetRequest(outside.WithContext(ctx))
 		return next(c)
 	}
 }

@@ -3,4 +3,36 @@ package web
 import "github.com/labstack/echo/v4"
 
 // registerPages registers the pages, all behind a log-in.
-func (s *Server) registerPages(g *echo.Group) {}
+func (s *Server) registerPages(g *echo.Group) {
+	g.GET("/", s.overviewPage)
+	g.GET("/search", s.search)
+
+	g.GET("/faults", s.faultListPage)
+	g.GET("/faults/:id", s.faultPage)
+	g.GET("/letters", s.letterListPage)
+	g.GET("/letters/:id", s.letterPage)
+	g.GET("/letters/:id/body", s.letterDownload)
+
+	g.GET("/replays", s.replayListPage)
+	g.POST("/replays", s.replayCreate)
+	g.GET("/replays/:id", s.replayPage)
+	g.GET("/replays/:id/plan", s.replayPlanPage)
+	g.GET("/replays/:id/events", s.replayEvents)
+	g.POST("/replays/:id/start", s.replayAct(s.Replays.Start, "/replays/%d"))
+	g.POST("/replays/:id/pause", s.replayAct(s.Replays.Pause, "/replays/%d"))
+	g.POST("/replays/:id/resume", s.replayAct(s.Replays.Resume, "/replays/%d"))
+	g.POST("/replays/:id/cancel", s.replayAct(s.Replays.Cancel, "/replays/%d"))
+	g.POST("/replays/:id/approve", s.replayAct(s.Replays.Approve, "/replays/%d/plan"))
+	g.POST("/replays/:id/reject", s.replayAct(s.Replays.Reject, "/replays/%d/plan"))
+
+	g.GET("/consumers", s.consumerListPage)
+	g.GET("/consumers/:group", s.consumerPage)
+	g.POST("/consumers/:group/pause", s.consumerCommand(true))
+	g.POST("/consumers/:group/resume", s.consumerCommand(false))
+	g.GET("/sources", s.sourceListPage)
+
+	g.GET("/audit", s.auditPage)
+	g.GET("/profile", s.profilePage)
+	g.POST("/profile/tokens", s.tokenCreate)
+	g.POST("/profile/tokens/:id/revoke", s.tokenRevoke)
+}

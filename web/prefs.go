@@ -24,7 +24,7 @@ var themes = []string{"auto", "light", "dark"} // the first is the default
 // prefsOf reads the cookies; without one the browser's languages decide.
 func prefsOf(c echo.Context) Prefs {
 	p := Prefs{Language: locale.Accept(c.Request().Header.Get("Accept-Language")), Theme: themes[0]}
-	if cookie, err := c.Cookie("language"); err == nil {
+	if cookie, err := c.Cookie("lang"); err == nil {
 		if tag, ok := locale.Parse(cookie.Value); ok {
 			p.Language = tag
 		}
@@ -52,12 +52,12 @@ func (s *Server) localised(next echo.HandlerFunc) echo.HandlerFunc {
 // setPrefs keeps the language or theme that the form names and goes back to
 // where the person was.
 func (s *Server) setPrefs(c echo.Context) error {
-	if language := c.FormValue("language"); language != "" {
+	if language := c.FormValue("lang"); language != "" {
 		tag, ok := locale.Parse(language)
 		if !ok {
-			return notAChoice("language")
+			return notAChoice("lang")
 		}
-		s.keep(c, "language", string(tag))
+		s.keep(c, "lang", string(tag))
 	}
 	if theme := c.FormValue("theme"); theme != "" {
 		if !slices.Contains(themes, theme) {

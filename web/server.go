@@ -27,15 +27,23 @@ type Server struct {
 	logins   *logins
 	ready    *readiness
 	streams  streams
+	requests requestMetrics
+	open     map[string]bool // routes that need no account
 	close    []func()
+
+	crossOrigin *http.CrossOriginProtection
 }
 
 // New builds the server and its routes. Close ends what it started.
 func New(d Deps) *Server {
-	s := &Server{Deps: d, accounts: NewAccounts(d.Pool), tokens: NewTokens(d.Pool, d.Clock), ready: &readiness{}}
-	s.logins = newLogins(d.Pool, d.Clock)
+	s := &Server{
+		Deps: d, accounts: NewAccounts(d.Pool), tokens: NewTokens(d.Pool, d.Clock), logins: newLogins(d.Pool, d.Clock),
+		ready: &readiness{}, streams: newStreams(), requests: newRequestMetrics(d.Registry),
+		open:        map[string]bool{},
+		crossOrigin: http.NewCrossOriginProtection(),
+	}
+	d.Registry.MustRegister(collector{s})
 	s.sessions = s.newSessions()
-	s.streams = newStreams()
 	s.echo = s.newEcho()
 	s.routes()
 	return s
@@ -90,12 +98,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// routes registers everything. The order says who may come in: open to all,
-// then the API with a token or a session, then the pages with a session.
+// routes registers everything. Who may come in is decided by gate, which lets
+// nobody in who is not expected.
 func (s *Server) routes() {
 	s.registerOpen()
-	s.registerAPI(s.echo.Group("/api/v1", s.apiAuth))
-	pages := s.echo.Group("", s.session, s.signedIn)
+	s.registerAPI(s.echo.Group("/api/v1"))
+	pages := s.echo.Group("")
 	s.registerPages(pages)
 	if s.Try != nil {
 		s.registerTry(pages)
@@ -104,14 +112,18 @@ func (s *Server) routes() {
 
 // registerOpen is what needs no account.
 func (s *Server) registerOpen() {
-	e := s.echo
-	e.GET("/healthz", s.healthz)
-	e.GET("/readyz", s.readyz)
-	e.GET("/metrics", s.metrics())
-	e.GET(static.Prefix+"*", echo.WrapHandler(static.Handler()))
-	e.HEAD(static.Prefix+"*", echo.WrapHandler(static.Handler()))
-	e.POST("/preferences", s.setPrefs)
-	e.GET("/login", s.loginPage, s.session)
-	e.POST("/login", s.login, s.session)
-	e.POST("/logout", s.logout, s.session)
+	files := echo.WrapHandler(static.Handler())
+	for _, r := range []*echo.Route{
+		s.echo.GET("/healthz", s.healthz),
+		s.echo.GET("/readyz", s.readyz),
+		s.echo.GET("/metrics", s.metrics()),
+		s.echo.GET(static.Prefix+"*", files),
+		s.echo.HEAD(static.Prefix+"*", files),
+		s.echo.POST("/preferences", s.setPrefs),
+		s.echo.GET("/login", s.loginPage, s.session),
+		s.echo.POST("/login", s.login, s.session),
+		s.echo.POST("/logout", s.logout, s.session),
+	} {
+		s.open[r.Path] = true
+	}
 }

@@ -87,6 +87,21 @@ func (s *Server) sessionActor(ctx context.Context) (access.Actor, error) {
 	return actor, nil
 }
 
+// gate asks everyone who they are, except on the routes that are open. What is
+// not registered is no exception.
+func (s *Server) gate(next echo.HandlerFunc) echo.HandlerFunc {
+	api, pages := s.apiAuth(next), s.session(s.signedIn(next))
+	return func(c echo.Context) error {
+		switch {
+		case s.open[c.Path()]:
+			return next(c)
+		case isAPI(c):
+			return api(c)
+		}
+		return pages(c)
+	}
+}
+
 // signedIn sends people without a session to the log-in page, and back afterwards.
 func (s *Server) signedIn(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {

@@ -1,0 +1,74 @@
+package web
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"oncemore/dlq"
+)
+
+var (
+	lettersDesc  = prometheus.NewDesc("oncemore_letters", "Letters by state.", []string{"state"}, nil)
+	waitingDesc  = prometheus.NewDesc("oncemore_drain_waiting_records", "Records of a dead-letter topic that are not stored yet, as far as this process drains it.", []string{"cluster", "source"}, nil)
+	drainedDesc  = prometheus.NewDesc("oncemore_drain_records_total", "Records stored since the start of this process.", []string{"cluster", "source"}, nil)
+	recordsDesc  = prometheus.NewDesc("oncemore_consumer_records_total", "Records of a consumer group by result, all replicas summed.", []string{"cluster", "consumer_group", "result"}, nil)
+	groupLagDesc = prometheus.NewDesc("oncemore_consumer_lag_records", "Records between the committed offsets and the ends.", []string{"cluster", "consumer_group"}, nil)
+)
+
+// collector reads the console's numbers when they are scraped. What cannot be
+// read is left out, never zero.
+type collector struct{ s *Server }
+
+// Describe is empty: which groups and sources there are changes.
+func (c collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads all numbers within five seconds.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c.letters(ctx, out)
+	for _, status := range c.s.drained() {
+		gauge(out, waitingDesc, status.Waiting, status.Cluster, status.Source)
+		counter(out, drainedDesc, status.Drained, status.Cluster, status.Source)
+	}
+	c.consumers(ctx, out)
+}
+
+func (c collector) letters(ctx context.Context, out chan<- prometheus.Metric) {
+	for name, state := range letterStates {
+		n, bounded, err := c.s.Letters.Count(ctx, dlq.LetterFilter{State: state})
+		if err != nil || bounded {
+			c.s.Logger.Warn("letters not counted for the metrics", "state", name, "error", err)
+			return
+		}
+		gauge(out, lettersDesc, n, name)
+	}
+}
+
+func (c collector) consumers(ctx context.Context, out chan<- prometheus.Metric) {
+	groups, err := c.s.Fleet.Groups(ctx)
+	if err != nil {
+		c.s.Logger.Warn("consumer groups not read for the metrics", "error", err)
+		return
+	}
+	for _, g := range groups {
+		for result, n := range map[string]*int64{"consumed": g.Consumed, "duplicate": g.Duplicates, "retried": g.Retried, "dead_lettered": g.DeadLettered} {
+			if n != nil {
+				counter(out, recordsDesc, *n, g.Cluster, g.Name, result)
+			}
+		}
+		if g.Lag != nil {
+			gauge(out, groupLagDesc, *g.Lag, g.Cluster, g.Name)
+		}
+	}
+}
+
+func gauge(out chan<- prometheus.Metric, desc *prometheus.Desc, n int64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), labels...)
+}
+
+func counter(out chan<- prometheus.Metric, desc *prometheus.Desc, n int64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
+}

@@ -1,0 +1,89 @@
+package web
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"oncemore/dlq"
+	"oncemore/views"
+	"oncemore/views/locale"
+	"oncemore/views/ui"
+)
+
+// faultLetters is how many of a fault's letters its page lists.
+const faultLetters = 25
+
+func (s *Server) faultPage(c echo.Context) error { return s.showFault(c, refused{}) }
+
+func (s *Server) showFault(c echo.Context, was refused) error {
+	if err := noQuery(c); err != nil {
+		return err
+	}
+	number, err := numberID(c, 32)
+	if err != nil {
+		return dlq.ErrNotFound
+	}
+	ctx, here, id := c.Request().Context(), localeOf(c), int32(number)
+	f, err := s.Faults.Get(ctx, id)
+	if err != nil {
+		return fmt.Errorf("get fault %d: %w", id, err)
+	}
+	filter := dlq.LetterFilter{FaultID: id}
+	letters, err := s.Letters.List(ctx, filter, dlq.Page{Limit: faultLetters})
+	if err != nil {
+		return fmt.Errorf("list letters of fault %d: %w", id, err)
+	}
+	all, bounded, err := s.Letters.Count(ctx, filter)
+	if err != nil {
+		return fmt.Errorf("count letters of fault %d: %w", id, err)
+	}
+	running, err := s.runningReplay(c, id)
+	if err != nil {
+		return err
+	}
+	name := "F-" + strconv.Itoa(int(id))
+	v := views.Fault{
+		Frame: s.pageFrame(c, "faults", name, crumbs(here, "faults", name)...), Row: faultRow(here, f), FirstSeen: f.FirstSeen,
+		Resolved: int(f.Resolved), Discarded: int(f.Discarded), Replaying: int(f.Replaying), Dialect: f.Dialect, Origin: deref(f.OriginTopic),
+		Stays: staying(f), MoreHref: address("/letters", "fault_id", strconv.Itoa(int(id))), MoreCount: countWords(here, all, bounded),
+		Replay: s.replayForm(c, here.Text("fault.reason", "id", strconv.Itoa(int(id))), was), Running: running,
+	}
+	for _, l := range letters.Items {
+		v.Letters = append(v.Letters, letterRow(l, address("", "fault_id", strconv.Itoa(int(id)))))
+	}
+	return render(c, was.status(), views.FaultPage(v))
+}
+
+// staying is what a safe replay of the fault leaves.
+func staying(f dlq.Fault) []ui.Count {
+	var stay []ui.Count
+	for _, count := range verdictSplit(f.Verdicts) {
+		if !verdictsByName[count.Name].MaySend() {
+			stay = append(stay, count)
+		}
+	}
+	return stay
+}
+
+// runningReplay is the newest replay that works on the fault, nil none.
+func (s *Server) runningReplay(c echo.Context, fault int32) (*views.RunningReplay, error) {
+	page, err := s.Replays.List(c.Request().Context(), dlq.ReplayFilter{State: dlq.Running, FaultID: fault}, dlq.Page{Limit: 1})
+	if err != nil {
+		return nil, fmt.Errorf("find running replay of fault %d: %w", fault, err)
+	}
+	if len(page.Items) == 0 {
+		return nil, nil
+	}
+	r := page.Items[0]
+	return &views.RunningReplay{ID: r.ID, State: replayStateWord(r), Sent: r.Sent, Total: r.Total}, nil
+}
+
+// countWords is "184 letters", or "10,000+ letters" where there are more.
+func countWords(here locale.Locale, n int64, bounded bool) string {
+	if bounded {
+		return here.Text("count.letters_bounded", "count", locale.Number(n)+"+")
+	}
+	return here.Text("count.letters", "n", n)
+}

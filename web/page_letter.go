@@ -1,0 +1,113 @@
+package web
+
+import (
+	"fmt"
+	"net/url"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"oncemore/dlq"
+	"oncemore/views"
+)
+
+// letterAddress is what a letter's address says besides its id.
+type letterAddress struct {
+	id     uuid.UUID
+	target string // group | origin | "" the narrowest there is
+	view   string // json | text | hex | "" what suits the bytes
+	list   string // query of the list it was opened from; "" none
+}
+
+func letterAddressOf(c echo.Context) (letterAddress, error) {
+	id, err := letterID(c)
+	if err != nil {
+		return letterAddress{}, dlq.ErrNotFound
+	}
+	q := parseQuery(c)
+	a := letterAddress{id: id, target: q.take("target"), view: q.take("view"), list: q.take("list")}
+	if a.target != "" {
+		_, err := choice("target", a.target, replayTargets)
+		q.keep(err)
+	}
+	if a.view != "" {
+		_, err := choice("view", a.view, payloadViews)
+		q.keep(err)
+	}
+	return a, q.done()
+}
+
+// with is the same letter's address with another target or view.
+func (a letterAddress) with(target, view string) string {
+	return address("/letters/"+a.id.String(), "target", target, "view", view, "list", a.list)
+}
+
+// filter is the list that the letter was opened from. A list that cannot be read
+// any more is all letters: an old link must not break the page.
+func (a letterAddress) filter(c echo.Context) dlq.LetterFilter {
+	values, err := url.ParseQuery(a.list)
+	if err != nil {
+		return dlq.LetterFilter{}
+	}
+	q := &query{values: values}
+	f := letterFilter(q)
+	if within, ok := ages[q.take("within")]; ok {
+		f.Since = localeOf(c).Now.Add(-within)
+	}
+	if q.err != nil {
+		return dlq.LetterFilter{}
+	}
+	return f
+}
+
+// letterFacts is all that a letter's page reads.
+type letterFacts struct {
+	letter   dlq.LetterDetail
+	body     dlq.Body
+	judged   map[string]dlq.Judged // by target
+	original dlq.Original
+	newer    uuid.UUID
+	older    uuid.UUID
+}
+
+func (s *Server) letterPage(c echo.Context) error { return s.showLetter(c, refused{}) }
+
+func (s *Server) showLetter(c echo.Context, was refused) error {
+	at, err := letterAddressOf(c)
+	if err != nil {
+		return err
+	}
+	facts, err := s.letterFacts(c, at)
+	if err != nil {
+		return err
+	}
+	return render(c, was.status(), views.LetterPage(s.letterView(c, at, facts, was)))
+}
+
+func (s *Server) letterFacts(c echo.Context, at letterAddress) (letterFacts, error) {
+	ctx := c.Request().Context()
+	f := letterFacts{judged: map[string]dlq.Judged{}}
+	var err error
+	if f.letter, err = s.Letters.Get(ctx, at.id); err != nil {
+		return f, fmt.Errorf("get letter %s: %w", at.id, err)
+	}
+	if f.body, err = s.Letters.Body(ctx, at.id); err != nil {
+		return f, fmt.Errorf("get body of letter %s: %w", at.id, err)
+	}
+	if f.original, err = s.Origins.Original(ctx, at.id); err != nil {
+		return f, fmt.Errorf("get original of letter %s: %w", at.id, err)
+	}
+	for name, target := range replayTargets {
+		judged, err := s.Judge.JudgeLetters(ctx, []uuid.UUID{at.id}, target)
+		if err != nil {
+			return f, fmt.Errorf("judge letter %s: %w", at.id, err)
+		}
+		if len(judged) == 1 {
+			f.judged[name] = judged[0]
+		}
+	}
+	if f.newer, f.older, err = s.Letters.Neighbours(ctx, at.id, at.filter(c)); err != nil {
+		return f, fmt.Errorf("find neighbours of letter %s: %w", at.id, err)
+	}
+	return f, nil
+}
