@@ -61,14 +61,14 @@ func verdictCounts[N int | int64](counts map[dlq.Verdict]N) map[string]N {
 	return named
 }
 
-var faultTabs = map[string]dlq.FaultTab{
+var faultStates = map[string]dlq.FaultTab{
 	"": dlq.TabOpen, "open": dlq.TabOpen, "replaying": dlq.TabReplaying, "muted": dlq.TabMuted,
 	"resolved": dlq.TabResolved, "discarded": dlq.TabDiscarded, "all": dlq.TabAll,
 }
 
 func (s *Server) apiFaults(c echo.Context) error {
 	q := parseQuery(c)
-	tab, err := choice("state", q.take("state"), faultTabs)
+	tab, err := choice("state", q.take("state"), faultStates)
 	q.keep(err)
 	filter := dlq.FaultFilter{
 		Tab: tab, Cluster: q.take("cluster"), Source: q.take("source"), Dialect: q.take("dialect"),
