@@ -1,0 +1,63 @@
+// Command shop is a small service that gives points for paid orders, each order
+// once. It shows how to embed the consumer library.
+//
+//	shop serve       consumes order.paid until it is interrupted
+//	shop pay ORDER   publishes a payment, as the order service would; twice is harmless
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "shop:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	brokers := kgo.SeedBrokers(strings.Split(env("KAFKA_BROKERS", "127.0.0.1:9092"), ",")...)
+	switch {
+	case len(args) == 1 && args[0] == "serve":
+		return serve(ctx, env("SHOP_DATABASE_URL", "postgres://postgres:postgres@127.0.0.1:5432/postgres"), brokers)
+	case len(args) == 2 && args[0] == "pay":
+		return pay(ctx, brokers, args[1])
+	}
+	return errors.New("usage: shop serve | shop pay ORDER")
+}
+
+func serve(ctx context.Context, database string, brokers kgo.Opt) error {
+	pool, err := pgxpool.New(ctx, database)
+	if err != nil {
+		return fmt.Errorf("connect to the database: %w", err)
+	}
+	defer pool.Close()
+	if err := migrate(ctx, pool); err != nil {
+		return err
+	}
+	points, err := newConsumer(pool, brokers, slog.Default())
+	if err != nil {
+		return err
+	}
+	return points.Run(ctx)
+}
+
+func env(name, otherwise string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return otherwise
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncemore/consumer"
+	"oncemore/consumer/consumertest"
+	"oncemore/internal/testkit"
+	"oncemore/migrations/pgtest"
+)
+
+func database(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool := pgtest.Open(t, pgtest.Empty(t))
+	if err := migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+func pointsOf(t *testing.T, pool *pgxpool.Pool, order string) string {
+	t.Helper()
+	var points int64
+	if err := pool.QueryRow(t.Context(), "select coalesce(sum(points), 0) from user_points where order_id = $1", order).Scan(&points); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(points)
+}
+
+// The handler by itself: no broker is needed.
+func TestPointsAreGivenOnce(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	kit := consumertest.New(t, config(pool, slog.New(slog.DiscardHandler)))
+	kit.OnlyOnce(consumertest.JSON(topic, `{"eventId":"payment-success-10001","orderId":"10001","points":100}`),
+		func() string { return pointsOf(t, pool, "10001") })
+	if got := pointsOf(t, pool, "10001"); got != "100" {
+		t.Errorf("%s points, want 100", got)
+	}
+}
+
+func TestWhatIsNoPaymentIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	kit := consumertest.New(t, config(database(t), slog.New(slog.DiscardHandler)))
+	r := kit.Deliver(
+		consumertest.JSON(topic, `{"eventId":"a","orderId":7}`),
+		consumertest.JSON(topic, `{"eventId":"b"}`),
+		consumertest.JSON(topic, `{"orderId":"10001","points":100}`),
+	)
+	if len(r.Letters) != 3 || r.Retried != 0 || !errors.Is(r.Letters[2].Err, consumer.ErrNoEventID) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// The whole service: paid twice, restarted, paid again.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	pool, addr := database(t), testkit.FakeKafkaAddr(t)
+	brokers := kgo.SeedBrokers(addr)
+	testkit.MakeTopic(t, addr, topic, 3)
+	publish := func(orders ...string) {
+		t.Helper()
+		for _, order := range orders {
+			if err := pay(t.Context(), brokers, order); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	publish("10001", "10001", "10002")
+	for run := range 2 {
+		stop := start(t, pool, brokers)
+		last := fmt.Sprint("2000", run)
+		publish("10001", last)
+		testkit.Eventually(t, 30*time.Second, func() bool { return pointsOf(t, pool, last) == "100" && pointsOf(t, pool, "10002") == "100" }, "points of %s", last)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish("10001")
+	stop := start(t, pool, brokers)
+	publish("30000")
+	testkit.Eventually(t, 30*time.Second, func() bool { return pointsOf(t, pool, "30000") == "100" }, "points of 30000")
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := pointsOf(t, pool, "10001"); got != "100" {
+		t.Errorf("order 10001 has %s points after five payment events, want 100", got)
+	}
+}
+
+// start runs the service and returns what ends it.
+func start(t *testing.T, pool *pgxpool.Pool, brokers kgo.Opt) (stop func() error) {
+	t.Helper()
+	points, err := newConsumer(pool, brokers, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- points.Run(ctx) }()
+	return func() error { cancel(); return <-ended }
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, {"pay"}, {"serve", "x"}, {"refund", "1"}} {
+		if err := run(t.Context(), args); err == nil {
+			t.Errorf("run(%v) gave no error", args)
+		}
+	}
+}
