@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"time"
@@ -91,6 +92,11 @@ func (a *app) startConsumers(ctx context.Context, start starter) error {
 	reporter := fleet.NewReporter(a.pool, a.log)
 	for _, m := range members {
 		reporter.Add(m, m.conf.Cluster, m.conf.Strategy)
+	}
+	if err := reporter.Tick(ctx); err != nil { // a paused group stays paused from the first record on
+		a.log.WarnContext(ctx, "consumers start without knowing whether they are paused", "error", err)
+	}
+	for _, m := range members {
 		start("consumer "+m.conf.Group, func(ctx context.Context) error { a.consume(ctx, m, reporter); return nil })
 	}
 	start("consumer reports", reporter.Run)
@@ -163,7 +169,8 @@ func (a *app) runRiver(ctx context.Context) error {
 	client, err := river.NewClient(riverpgxv5.New(a.pool), &river.Config{
 		Queues:               map[string]river.QueueConfig{dlq.ReplayQueue: {MaxWorkers: 8}},
 		Workers:              workers,
-		Logger:               a.log.With("part", "river"),
+		Logger:               slog.New(quiet{a.log.With("part", "river").Handler()}),
+		ErrorHandler:         jobErrors{a.log},
 		RescueStuckJobsAfter: 2 * time.Minute,
 		FetchPollInterval:    200 * time.Millisecond,
 	})

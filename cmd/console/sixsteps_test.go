@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncemore/consumer/pgstore"
@@ -98,7 +100,7 @@ func setupSixSteps(t *testing.T, kafka string) *sixSteps {
 func (s *sixSteps) serve(conf *config.Config) {
 	s.Helper()
 	var err error
-	if s.app, err = openApp(s.Context(), conf, slog.New(slog.DiscardHandler)); err != nil {
+	if s.app, err = openApp(s.Context(), conf, slog.New(slog.NewTextHandler(s.Output(), nil))); err != nil {
 		s.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -168,6 +170,9 @@ func (s *sixSteps) consumed(order string) bool {
 func (s *sixSteps) committed() (n int64) {
 	s.Helper()
 	offsets, err := s.admin.FetchOffsets(s.Context(), s.group)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return 0 // it has not committed yet
+	}
 	if err != nil {
 		s.Fatal(err)
 	}
