@@ -76,6 +76,19 @@ func (b *book) report(r report) {
 	g.State = worst(g.Replicas)
 	g.Partitions = &live
 	g.Command = r.command
+	g.StateReason = g.reason()
+}
+
+func (g *Group) reason() string {
+	switch {
+	case g.State == Paused && g.Command != nil && g.Command.Reason != "":
+		return g.Command.Actor + ": " + g.Command.Reason
+	case g.State == Paused && g.Command != nil:
+		return g.Command.Actor
+	case g.State == Waiting || g.State == Failed:
+		return g.LastError
+	}
+	return ""
 }
 
 // worst is the state of the live replicas; of a group without any it is Stale

@@ -117,7 +117,7 @@ func TestReplicasAreSummed(t *testing.T) {
 	}
 	first.Failed("points", errors.New("broke"))
 	tick(t, first)
-	if g = group(t, f, "points"); g.State != fleet.Failed || g.LastError != "broke" {
+	if g = group(t, f, "points"); g.State != fleet.Failed || g.LastError != "broke" || g.StateReason != "broke" {
 		t.Errorf("one failed replica: %s, %q", g.State, g.LastError)
 	}
 }
@@ -180,9 +180,11 @@ func TestRemovedReplicasKeepTheirCounters(t *testing.T) {
 	silence(t, pool, "25 hours")
 	ctx, stop := context.WithCancel(t.Context())
 	var done sync.WaitGroup
+	var live []*runner
 	for range 4 {
 		reporter := fleet.NewReporter(pool, quiet)
-		reporter.Add(newRunner("points", 1), "shop", "consume_record")
+		live = append(live, newRunner("points", 1))
+		reporter.Add(live[len(live)-1], "shop", "consume_record")
 		done.Go(func() { reporter.Run(ctx) }) //nolint:errcheck // its end is not asked here
 	}
 	testkit.Eventually(t, 10*time.Second, func() bool {
@@ -190,16 +192,21 @@ func TestRemovedReplicasKeepTheirCounters(t *testing.T) {
 		return len(g.Replicas) == 4 && number(g.Consumed) == "34"
 	}, "34 consumed by four replicas and three that are gone")
 	stop()
+	for _, r := range live { // each finishes one more before it ends
+		r.set(func(s *consumer.Status) { s.Consumed, s.State = 2, consumer.Stopped })
+	}
 	done.Wait()
 	g := group(t, f, "points")
-	if g.State != fleet.Stopped || number(g.Consumed) != "34" || g.LastError != "old" {
+	if g.State != fleet.Stopped || number(g.Consumed) != "38" || g.LastError != "old" {
 		t.Errorf("after goodbye: state %s, consumed %s, last error %q", g.State, number(g.Consumed), g.LastError)
 	}
 	silence(t, pool, "61 minutes")
-	reporter := report(t, pool, newRunner("points", 0))
+	last := newRunner("points", 0)
+	reporter := report(t, pool, last)
+	last.set(func(s *consumer.Status) { s.State = consumer.Stopped })
 	runBriefly(t, reporter, func() bool { return len(group(t, f, "points").Replicas) == 1 })
-	if g := group(t, f, "points"); number(g.Consumed) != "34" {
-		t.Errorf("consumed %s after the stopped ones were removed, want 34", number(g.Consumed))
+	if g := group(t, f, "points"); number(g.Consumed) != "38" {
+		t.Errorf("consumed %s after the stopped ones were removed, want 38", number(g.Consumed))
 	}
 }
 
@@ -230,6 +237,9 @@ func TestPauseIsObeyedByAllAndLasts(t *testing.T) {
 		t.Errorf("states %s, %s, %s after Pause", a.Status().State, b.Status().State, other.Status().State)
 	}
 	g := group(t, f, "points")
+	if g.StateReason != "olga: too many faults" {
+		t.Errorf("reason %q", g.StateReason)
+	}
 	if g.State != fleet.Paused || g.Command == nil || !g.Command.Paused || g.Command.Actor != "olga" || g.Command.Reason != operator.Reason {
 		t.Errorf("shown as %s with %+v", g.State, g.Command)
 	}

@@ -23,8 +23,9 @@ import (
 const (
 	reportEvery  = 2 * time.Second
 	sweepEvery   = time.Minute
-	goodbyeTime  = 3 * time.Second // for the last report of a stopping process
-	maxLastError = 2000            // bytes
+	finishTime   = 12 * time.Second // for the consumers of a stopping process to end
+	goodbyeTime  = 3 * time.Second  // for its last report
+	maxLastError = 2000             // bytes
 )
 
 // Reporter writes what this process's consumers do, and makes them obey what
@@ -115,11 +116,30 @@ func (r *Reporter) note(ctx context.Context, err error, down bool) bool {
 	return err != nil
 }
 
-// goodbye reports the consumers' last numbers after ctx has ended.
+// goodbye waits for the consumers to end, which finish what is under way, and
+// reports their last numbers.
 func (r *Reporter) goodbye(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTime)
+	ctx = context.WithoutCancel(ctx)
+	end := time.Now().Add(finishTime)
+	for !r.stopped() && time.Now().Before(end) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(ctx, goodbyeTime)
 	defer cancel()
 	return r.report(ctx, true)
+}
+
+func (r *Reporter) stopped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range r.groups {
+		for _, runner := range g.runners {
+			if runner.Status().State != consumer.Stopped {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Tick reports once and obeys what operators want. Called before the consumers
