@@ -54,7 +54,6 @@ var ReasonTexts = map[string]string{
 	"reason.original.not_named":  "The letter does not name the record it came from.",
 	"reason.original.trimmed":    "Offset {offset} of {topic}, partition {partition}, is not retained any more.",
 	"reason.original.no_topic":   "Topic {topic} does not exist any more.",
-	"reason.original.recreated":  "Topic {topic} was created anew after the letter: another record stands there.",
 	"reason.original.other":      "Offset {offset} of {topic}, partition {partition}, holds another event.",
 	"reason.original.unread":     "{topic}, partition {partition}, could not be read at {at}.",
 	"reason.original.no_cluster": "Cluster {cluster} is not configured here.",

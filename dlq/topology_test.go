@@ -54,7 +54,13 @@ func commit(t testing.TB, c *Cluster, group, topic string) {
 // join makes a group with a member that has subscribed to a topic.
 func join(t testing.TB, addr, group, topic string) {
 	t.Helper()
-	client := testkit.Client(t, addr, kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit())
+	subscribe(t, addr, kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit())
+}
+
+// subscribe polls with a client until the test ends.
+func subscribe(t testing.TB, addr string, opts ...kgo.Opt) {
+	t.Helper()
+	client := testkit.Client(t, addr, opts...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var polling sync.WaitGroup
 	polling.Go(func() {
@@ -88,6 +94,22 @@ func TestReadersAreCommitsAndMembers(t *testing.T) {
 			t.Errorf("readers %v of a topic that nobody reads, topic %+v", view.Readers[quiet], view.Topics[topic])
 		}
 	})
+}
+
+func TestMembersOfNewerGroupProtocolsAreReaders(t *testing.T) {
+	t.Parallel()
+	addr := testkit.Kafka(t)
+	c := clusterAt(t, addr)
+	topic := testkit.Topic(t, addr, "newer", 1)
+	modern, share := testkit.Name("modern"), testkit.Name("share")
+	subscribe(t, addr, kgo.ConsumerGroup(modern), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(), kgo.ServerSideBalancer())
+	subscribe(t, addr, kgo.ShareGroup(share), kgo.ConsumeTopics(topic))
+	topo := NewTopology(clusters(c), time.Now)
+	testkit.Eventually(t, 30*time.Second, func() bool {
+		topo.forget()
+		view, err := topo.view(t.Context(), "main")
+		return err == nil && view.Err == nil && view.reads(modern, topic) && view.reads(share, topic)
+	}, "%s and %s read %s", modern, share, topic)
 }
 
 // forget drops kept answers, as time would.
