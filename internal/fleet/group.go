@@ -31,12 +31,13 @@ func (s State) String() string { return stateNames[s] }
 // Group is one consumer group. Nil pointers mean "not known", never zero: the
 // counters of a foreign group are not ours to know.
 type Group struct {
-	Name     string
-	Cluster  string
-	Ours     bool // run by our runtime and reported by it
-	Topics   []string
-	Strategy string // consume_record, …; "" for a foreign group
-	State    State  // of its live replicas the worst
+	Name        string
+	Cluster     string
+	Ours        bool // run by our runtime and reported by it
+	Topics      []string
+	Strategy    string // consume_record, …; "" for a foreign group
+	State       State  // of its live replicas the worst
+	StateReason string // English: who paused it, or what it waits for; "" where there is nothing to add
 
 	// Counters since the first process of the group that ever reported, all
 	// replicas summed.
