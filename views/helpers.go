@@ -96,8 +96,8 @@ func receivers(ctx context.Context, groups []string) string {
 	return T(ctx, "replay.receivers", "n", len(groups), "groups", locale.From(ctx).List(groups))
 }
 
-// itemOutcome is how an item without outcomes shows itself.
-func itemOutcome(state string) string {
+// ItemOutcome is how an item without outcomes shows itself.
+func ItemOutcome(state string) string {
 	switch state {
 	case "left_out", "not_sent", "unconfirmed":
 		return state

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"oncemore/dlq"
+	"oncemore/dlq/dialect"
 	"oncemore/internal/fleet"
 )
 
@@ -24,6 +25,7 @@ type Deps struct {
 	Replays  *dlq.Replays
 	Overview *dlq.Overviews
 	Fleet    *fleet.Fleet
+	Dialects *dialect.Set              // how headers are read; nil: the embedded ones
 	Drained  func() []dlq.SourceStatus // how far this process's drains are; nil: it has none
 
 	Environment string   // shown on every page, such as "shop production"

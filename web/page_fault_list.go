@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -181,4 +182,4 @@ func faultRow(here locale.Locale, f dlq.Fault) views.FaultRow {
 }
 
 // newFault is for how long a fault counts as new.
-const newFault = 24 * 60 * 60 * 1e9
+const newFault = 24 * time.Hour

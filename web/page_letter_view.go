@@ -213,7 +213,7 @@ func factsOf(here locale.Locale, l dlq.LetterDetail, body dlq.Body, mayRead bool
 		{Label: here.Text("word.dialect"), Value: l.Dialect},
 		{Label: here.Text("letter.fact.event_time"), Value: timeText(here, l.EventTime)},
 		{Label: here.Text("letter.fact.arrived"), Value: here.Exact(l.DrainedAt)},
-		{Label: here.Text("letter.fact.occurrences"), Value: locale.Number(int64(l.Occurrences))},
+		{Label: here.Text("letter.fact.occurrences"), Value: locale.Number(int64(l.Letter.Occurrences))},
 		{Label: here.Text("letter.fact.replays"), Value: locale.Number(int64(l.ReplayCount))},
 		{Label: here.Text("letter.fact.id"), Value: l.ID.String(), Code: true},
 	}

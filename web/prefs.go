@@ -43,7 +43,7 @@ func (s *Server) localised(next echo.HandlerFunc) echo.HandlerFunc {
 		if isAPI(c) {
 			tag = locale.Accept(c.Request().Header.Get("Accept-Language"))
 		}
-		here := locale.Locale{Tag: tag, Zone: time.Local, Now: s.Clock()}
+		here := locale.Locale{Tag: tag, Zone: zoneOf(c), Now: s.Clock()}
 		c.SetRequest(c.Request().WithContext(locale.With(c.Request().Context(), here)))
 		return next(c)
 	}

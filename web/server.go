@@ -27,6 +27,7 @@ type Server struct {
 	logins   *logins
 	ready    *readiness
 	streams  streams
+	nav      navCounts
 	requests requestMetrics
 	open     map[string]bool // routes that need no account
 	close    []func()

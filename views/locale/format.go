@@ -184,3 +184,6 @@ func (l Locale) Moment(t time.Time) string {
 	}
 	return t.In(l.zone()).Format("15:04:05.000")
 }
+
+// Plain writes a number that is no count, such as an id: without separators.
+func Plain(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,128 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/labstack/echo/v4"
+
+	"oncemore/dlq"
+	"oncemore/internal/access"
+	"oncemore/internal/fleet"
+	"oncemore/views"
+	"oncemore/views/locale"
+)
+
+func pathSegment(s string) string { return url.PathEscape(s) }
+
+func (s *Server) consumerListPage(c echo.Context) error {
+	if err := noQuery(c); err != nil {
+		return err
+	}
+	here := localeOf(c)
+	groups, err := s.Fleet.Groups(c.Request().Context())
+	if err != nil {
+		return fmt.Errorf("list consumer groups: %w", err)
+	}
+	v := views.ConsumerList{Frame: s.pageFrame(c, "consumers", here.Text("consumers.title"),
+		views.Crumb{Label: here.Text("nav.runtime")}, views.Crumb{Label: here.Text("consumers.title")})}
+	for _, g := range groups {
+		v.Rows = append(v.Rows, consumerRow(g))
+	}
+	return render(c, http.StatusOK, views.ConsumerListPage(v))
+}
+
+func consumerRow(g fleet.Group) views.ConsumerRow {
+	return views.ConsumerRow{
+		Name: g.Name, Cluster: g.Cluster, Topics: g.Topics, Ours: g.Ours, Strategy: g.Strategy, State: g.State.String(), StateReason: g.StateReason,
+		Lag: small(g.Lag), LagAt: g.LagAt, LagError: g.LagError, Consumed: small(g.Consumed), Duplicates: small(g.Duplicates),
+		Retried: small(g.Retried), DeadLettered: small(g.DeadLettered), LastError: g.LastError, LastErrorAt: g.LastErrorAt, Evidence: g.EvidenceSince,
+	}
+}
+
+func (s *Server) consumerPage(c echo.Context) error { return s.showConsumer(c, refused{}) }
+
+func (s *Server) showConsumer(c echo.Context, was refused) error {
+	name, err := url.PathUnescape(c.Param("group"))
+	if err != nil {
+		return dlq.ErrNotFound
+	}
+	ctx, here := c.Request().Context(), localeOf(c)
+	g, err := s.Fleet.Group(ctx, name)
+	if err != nil {
+		return fmt.Errorf("get consumer group %s: %w", name, err)
+	}
+	open, _, err := s.Letters.Count(ctx, dlq.LetterFilter{State: dlq.Open, Group: name})
+	if err != nil {
+		return fmt.Errorf("count letters of %s: %w", name, err)
+	}
+	v := views.Consumer{
+		Frame: s.pageFrame(c, "consumers", name, views.Crumb{Label: here.Text("nav.consumers"), Href: "/consumers"}, views.Crumb{Label: name}),
+		Row:   consumerRow(g), Members: g.Members, Partitions: g.Partitions, OpenN: int(open), Error: was.Text, Reason: was.Reason,
+		OpenHref: address("/letters", "state", "open", "consumer_group", name), Evidence: evidenceText(here, g),
+		May: actorOf(c).May(access.PauseConsumer), WhoMay: here.Text("may.pause", "roles", rolesOf(here, access.PauseConsumer)),
+	}
+	if g.Command != nil {
+		v.Paused = &views.Pausing{Paused: g.Command.Paused, By: g.Command.Actor, Reason: g.Command.Reason, At: g.Command.At}
+	}
+	for _, r := range g.Replicas {
+		v.Replicas = append(v.Replicas, views.ReplicaRow{ID: r.ID, Host: r.Host, State: replicaState(r), Partitions: r.Partitions,
+			StartedAt: r.StartedAt, ReportedAt: r.ReportedAt, LastError: r.LastError})
+	}
+	return render(c, was.status(), views.ConsumerPage(v))
+}
+
+// replicaState is a replica's last word, unless it is too old to be the present.
+func replicaState(r fleet.Replica) string {
+	if r.Stale {
+		return fleet.Stale.String()
+	}
+	return r.State.String()
+}
+
+func evidenceText(here locale.Locale, g fleet.Group) string {
+	if g.EvidenceSince == nil {
+		return here.Text("consumer.evidence_none")
+	}
+	return here.Text("consumer.evidence_since", "time", here.Short(*g.EvidenceSince))
+}
+
+// consumerCommand pauses or resumes a group of ours, with a reason.
+func (s *Server) consumerCommand(pause bool) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		name, err := url.PathUnescape(c.Param("group"))
+		if err != nil {
+			return dlq.ErrNotFound
+		}
+		reason := c.FormValue("reason")
+		if why := badText(reason); why != "" {
+			return invalid("reason", why)
+		}
+		actor := actorBecause(c, reason)
+		if actor.Reason == "" {
+			return s.showConsumer(c, refused{Status: http.StatusUnprocessableEntity, Text: localeOf(c).Text("form.reason")})
+		}
+		if err := s.commandConsumer(c.Request().Context(), actor, name, pause); err != nil {
+			return err
+		}
+		return c.Redirect(http.StatusSeeOther, "/consumers/"+pathSegment(name))
+	}
+}
+
+func (s *Server) commandConsumer(ctx context.Context, actor access.Actor, name string, pause bool) error {
+	act, word := s.Fleet.Resume, "resume"
+	if pause {
+		act, word = s.Fleet.Pause, "pause"
+	}
+	err := act(ctx, actor, name)
+	if errors.Is(err, fleet.ErrUnknownGroup) {
+		return fmt.Errorf("%s %s: %w", word, name, dlq.ErrNotFound)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", word, name, err)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package web
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"oncemore/dlq"
+	"oncemore/internal/access"
+	"oncemore/views"
+	"oncemore/views/locale"
+)
+
+// refusedShown is how many refusals the plan's page lists.
+const refusedShown = 100
+
+func (s *Server) replayPlanPage(c echo.Context) error { return s.showReplayPlan(c, refused{}) }
+
+func (s *Server) showReplayPlan(c echo.Context, was refused) error {
+	id, err := numberID(c, 64)
+	if err != nil {
+		return dlq.ErrNotFound
+	}
+	if err := noQuery(c); err != nil {
+		return err
+	}
+	ctx, here := c.Request().Context(), localeOf(c)
+	r, err := s.Replays.Get(ctx, id)
+	if err != nil {
+		return fmt.Errorf("get replay %d: %w", id, err)
+	}
+	left, err := s.Replays.Refused(ctx, id, dlq.Page{Limit: refusedShown})
+	if err != nil {
+		return fmt.Errorf("list refusals of replay %d: %w", id, err)
+	}
+	name := "R-" + strconv.FormatInt(id, 10)
+	form := s.replayForm(c, r.Reason, was)
+	v := views.ReplayPlan{
+		Frame: s.pageFrame(c, "replays", here.Text("plan.title", "id", strconv.FormatInt(id, 10)), crumbs(here, "replays", name)...),
+		ID:    id, State: replayStateWord(r), By: r.CreatedBy, FrozenAt: r.CreatedAt, What: replayWhat(here, r), Total: r.Total,
+		Verdicts: verdictSplit(r.Verdicts), Targets: planTargets(r.Targets), Refused: refusedRows(here, left.Items), RefusedN: r.Refused,
+		Overrides: overrideRows(r.Overrides), Form: form, Confirm: planConfirm(here, r), Approval: approvalOf(c, r),
+		Target: targetNames[r.Target],
+	}
+	if left.Next != "" {
+		v.RefusedAll = address("/replays/"+strconv.FormatInt(id, 10), "tab", "refused")
+	}
+	return render(c, was.status(), views.ReplayPlanPage(v))
+}
+
+func planTargets(targets []dlq.ReplayTarget) []views.PlanTarget {
+	var all []views.PlanTarget
+	for _, t := range targets {
+		all = append(all, views.PlanTarget{Cluster: t.Cluster, Topic: t.Topic, Groups: t.Groups})
+	}
+	return all
+}
+
+// refusedRows joins the groups of one letter. A letter may be overridden if all
+// that keeps it may be.
+func refusedRows(here locale.Locale, refusals []dlq.Refusal) []views.RefusedRow {
+	var rows []views.RefusedRow
+	for _, f := range refusals {
+		id := f.LetterID.String()
+		if len(rows) == 0 || rows[len(rows)-1].LetterID != id {
+			rows = append(rows, views.RefusedRow{LetterID: id, EventID: deref(f.EventID), Override: id})
+		}
+		row := &rows[len(rows)-1]
+		row.Groups = append(row.Groups, views.RefusedGroup{Name: f.Group, Verdict: f.Verdict.String(), Reason: reasonText(here, f.Reason)})
+		if row.Override != "" {
+			row.Override += "|" + f.Verdict.String() + "|" + f.Group
+		}
+		if !f.Verdict.MayOverride() {
+			row.Override = ""
+		}
+	}
+	return rows
+}
+
+// overridesOf reads the ticked boxes back: letter|verdict|group|verdict|group…
+func overridesOf(ticked []string, reason string) ([]dlq.Override, []uuid.UUID, error) {
+	var overrides []dlq.Override
+	var letters []uuid.UUID
+	for _, value := range ticked {
+		parts := strings.Split(value, "|")
+		id, err := parseUUID("override", parts[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		letters = append(letters, id)
+		for i := 1; i+1 < len(parts); i += 2 {
+			verdict, err := choice("override", parts[i], verdictsByName)
+			if err != nil {
+				return nil, nil, err
+			}
+			overrides = append(overrides, dlq.Override{LetterID: id, Verdict: verdict, Group: parts[i+1], Reason: reason})
+		}
+	}
+	return overrides, letters, nil
+}
+
+func overrideRows(overrides []dlq.Override) []views.OverrideRow {
+	var rows []views.OverrideRow
+	for _, o := range overrides {
+		rows = append(rows, views.OverrideRow{LetterID: o.LetterID.String(), Group: o.Group, Verdict: o.Verdict.String(), Reason: o.Reason})
+	}
+	return rows
+}
+
+// planConfirm says count, target and split: what starting will do.
+func planConfirm(here locale.Locale, r dlq.Replay) string {
+	if r.Total == 0 {
+		return here.Text("plan.confirm_nothing", "letters", here.Text("count.letters", "n", r.Letters))
+	}
+	var split []string
+	for _, count := range verdictSplit(r.Verdicts) {
+		split = append(split, here.Text("fault.stay_one", "n", count.N, "verdict", lowerFirst(here, here.Text("verdict."+count.Name))))
+	}
+	return here.Text("plan.confirm", "items", here.Text("plan.items", "n", r.Total), "target", targetNamesOf(here, r.Targets),
+		"split", strings.Join(split, here.Text("list.comma")))
+}
+
+func approvalOf(c echo.Context, r dlq.Replay) views.Approval {
+	here, actor := localeOf(c), actorOf(c)
+	v := views.Approval{Needed: r.ApprovalNeeded, At: r.ApprovedAt, Reason: r.ApprovalReason, By: deref(r.ApprovedBy), Because: here.Text("approval.because_size")}
+	if len(r.Overrides) > 0 {
+		v.Because = here.Text("approval.because_override")
+	}
+	if r.RejectedBy != nil {
+		v.Rejected, v.By, v.At = true, *r.RejectedBy, r.FinishedAt
+	}
+	roles := rolesOf(here, access.ApproveReplay)
+	switch {
+	case r.State != dlq.AwaitingApproval:
+	case r.CreatedBy == actor.User:
+		v.Says = here.Text("approval.yours", "roles", roles)
+	case actor.May(access.ApproveReplay):
+		v.May = true
+	default:
+		v.Says = here.Text("may.approve", "roles", roles)
+	}
+	return v
+}
