@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	consumeRecords = 60_000
+	consumeRecords = 100_000
 	consumeBatch   = 500
 	consumeGoal    = 0.4
 )
@@ -29,10 +29,16 @@ const pointsTable = `create table user_points (order_id text primary key, points
 // and its offset. The limit is what the database does with the same events in
 // sets, by as many connections as there are partitions, and without a broker.
 func Consume(ctx context.Context, e Env, partitions int32) error {
-	name := fmt.Sprintf("consume-%d", partitions)
-	return e.ratio(name, consumeGoal,
+	return e.ratio(consumeName(partitions), consumeGoal,
 		func() (rate, error) { return e.consume(ctx, partitions) },
 		func() (rate, error) { return e.consumeLimit(ctx, int(partitions)) })
+}
+
+func consumeName(partitions int32) string {
+	if partitions == 1 {
+		return "consume_1_partition"
+	}
+	return fmt.Sprintf("consume_%d_partitions", partitions)
 }
 
 func (e Env) consume(ctx context.Context, partitions int32) (rate, error) {

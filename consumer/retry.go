@@ -8,8 +8,8 @@ import (
 )
 
 // RetryPolicy says how often and how far apart a failed delivery is tried again.
-// The partition waits meanwhile, so its order is kept. The zero value is the
-// default: 3 retries after 1 s, 2 s, 4 s, with a fifth of jitter.
+// The partition waits meanwhile, so its order is kept. The count starts anew when
+// the partition moves to another member. The zero value is the default: 3 retries after 1 s, 2 s, 4 s, with a fifth of jitter.
 type RetryPolicy struct {
 	Attempts   int           // retries after the first delivery; 0 is 3, negative is none
 	Initial    time.Duration // pause before the first retry; 0 is 1 s

@@ -11,6 +11,7 @@ import (
 
 const (
 	commitTimeout = 5 * time.Second
+	commitEvery   = 50 * time.Millisecond  // a busy consumer gathers what it commits
 	commitRetry   = 500 * time.Millisecond // after a commit that failed
 )
 
@@ -22,8 +23,7 @@ func (c *Consumer[T]) moved() {
 	}
 }
 
-// commitLoop saves offsets as they move. While one commit is under way the next
-// one gathers, so a busy consumer commits often but never queues commits.
+// commitLoop saves offsets as they move, one commit at a time.
 func (c *Consumer[T]) commitLoop(ctx context.Context, client *kgo.Client) {
 	for {
 		select {
@@ -31,14 +31,15 @@ func (c *Consumer[T]) commitLoop(ctx context.Context, client *kgo.Client) {
 			return
 		case <-c.dirty:
 		}
-		if c.commitNow(ctx, client) {
-			continue
+		pause := commitEvery
+		if !c.commitNow(ctx, client) {
+			c.moved() // ask again; a rebalance may have refused it
+			pause = commitRetry
 		}
-		c.moved() // ask again soon; a rebalance may have refused it
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(commitRetry):
+		case <-time.After(pause):
 		}
 	}
 }

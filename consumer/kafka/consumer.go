@@ -44,7 +44,7 @@ func New[T any](cfg consumer.Config[T], opts Options) (*Consumer[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	opts, err = opts.complete()
+	opts, err = opts.complete(cfg.Group)
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s: %w", cfg.Group, err)
 	}
@@ -146,6 +146,10 @@ func (c *Consumer[T]) ready(ctx context.Context) error {
 	return nil
 }
 
+// fetchWait is how long the broker may hold a fetch that finds nothing. A
+// partition that is resumed waits for the fetch under way, so this is short.
+const fetchWait = 100 * time.Millisecond
+
 // join makes the group member. Committing is ours alone: auto-commit is off, and
 // offsets are saved only after the database's commit.
 func (c *Consumer[T]) join() (*kgo.Client, error) {
@@ -155,8 +159,8 @@ func (c *Consumer[T]) join() (*kgo.Client, error) {
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.FetchMaxWait(500*time.Millisecond), // a resumed partition waits this long at most
-		kgo.MetadataMaxAge(time.Minute),        // how soon a new replay topic is seen
+		kgo.FetchMaxWait(fetchWait),
+		kgo.MetadataMaxAge(time.Minute), // how soon a new replay topic is seen
 		kgo.SessionTimeout(c.opts.SessionTimeout),
 		kgo.HeartbeatInterval(min(3*time.Second, c.opts.SessionTimeout/4)),
 		kgo.RebalanceTimeout(c.opts.RebalanceTimeout),

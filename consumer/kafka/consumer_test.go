@@ -268,6 +268,9 @@ func TestReplayTopicMadeLater(t *testing.T) {
 	m := s.run(s.config())
 	s.publish(payment(1))
 	s.settled(1)
+	if got := m.Status().LastError; got != "" {
+		t.Errorf("a missing replay topic is reported as %q", got)
+	}
 	replay := ReplayTopic(s.group)
 	testkit.MakeTopic(t, s.addr, replay, 1)
 	testkit.Eventually(t, 90*time.Second, func() bool { return len(m.Status().Assigned) == 2 }, "the new topic is assigned")
@@ -316,6 +319,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"no store":          func(c *consumer.Config[pgstore.Tx], _ *Options) { c.Store = nil },
 		"positional id":     func(c *consumer.Config[pgstore.Tx], _ *Options) { c.EventID.Header = "kafka_offset" },
 		"long group":        func(c *consumer.Config[pgstore.Tx], _ *Options) { c.Group = strings.Repeat("g", 250) },
+		"group no topic":    func(c *consumer.Config[pgstore.Tx], _ *Options) { c.Group = "points/eu" },
 		"senseless retry":   func(c *consumer.Config[pgstore.Tx], _ *Options) { c.Retry.Multiplier = 0.1 },
 		"no topic":          func(_ *consumer.Config[pgstore.Tx], o *Options) { o.Topics = nil },
 		"empty topic":       func(_ *consumer.Config[pgstore.Tx], o *Options) { o.Topics = []string{""} },

@@ -28,6 +28,7 @@ const childEnv = "ONCEMORE_TEST_CHILD"
 const (
 	stopAfterCommit     = "after the database's commit"
 	stopAfterDeadLetter = "after the dead letter's confirmation"
+	stopNowhere         = "" // works, slowly, until it is killed
 )
 
 // child is what a child process does.
@@ -54,6 +55,9 @@ func runChild(spec string) {
 			return consumer.Permanent(errors.New("no such order"))
 		}
 		cfg.Logger = slog.New(stoppingLog{slog.DiscardHandler})
+	case stopNowhere:
+		cfg.BatchSize = 10
+		cfg.Handler = slowly
 	}
 	runner, err := New(cfg, options(c.Addr, c.Topic))
 	if err != nil {
@@ -98,18 +102,32 @@ func (stoppingLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// killAt runs a child until it stops at its point, and kills it there.
-func killAt(t *testing.T, c child) {
+func slowly(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
+	if _, err := tx.Exec(ctx, `SELECT pg_sleep(0.01)`); err != nil {
+		return err
+	}
+	return addPoints(ctx, tx, ev)
+}
+
+// command is a child process that is ready to start; it dies with ctx.
+func command(ctx context.Context, t *testing.T, c child) *exec.Cmd {
 	t.Helper()
 	spec, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+string(spec))
 	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// killAt runs a child until it stops at its point, and kills it there.
+func killAt(t *testing.T, c child) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	cmd := command(ctx, t, c)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -174,6 +192,52 @@ func TestKilledBetweenDeadLetterAndOffset(t *testing.T) {
 		}
 		if s.points(10001) != 0 || s.records() != 0 {
 			t.Error("a dead letter left an effect or a record")
+		}
+	})
+}
+
+// Members are killed in the middle of their work, over and over; each takes its
+// uncommitted transactions with it, and none of its committed ones runs twice.
+func TestMembersAreKilled(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, addr string) {
+		const n, partitions, kills = 900, 4, 4
+		s := openShop(t, addr, partitions)
+		for i := range n {
+			s.publish(paymentOn(i, i%partitions))
+		}
+		spec := child{addr, s.url, s.topic, s.group, stopNowhere}
+		var running []*exec.Cmd
+		start := func() {
+			cmd := command(context.Background(), t, spec)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			running = append(running, cmd)
+		}
+		kill := func() {
+			_ = running[0].Process.Signal(syscall.SIGKILL)
+			_ = running[0].Wait() // always an error: it was killed
+			running = running[1:]
+		}
+		defer func() {
+			for len(running) > 0 {
+				kill()
+			}
+		}()
+		start()
+		start()
+		start()
+		for i := range kills {
+			want := n * (i + 1) / (kills + 2)
+			s.await("some progress", func() bool { return s.records() >= want })
+			kill()
+			start()
+		}
+		s.settled(n)
+		wrong := s.count(`SELECT count(*)::int FROM generate_series(0, $1 - 1) o LEFT JOIN user_points ON order_id = o::text WHERE points IS DISTINCT FROM 100`, n)
+		if wrong != 0 || s.records() != n || len(s.letters()) != 0 {
+			t.Errorf("%d orders without exactly 100 points, %d records, %d letters", wrong, s.records(), len(s.letters()))
 		}
 	})
 }

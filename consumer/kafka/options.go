@@ -4,6 +4,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -41,7 +42,7 @@ type Options struct {
 // ReplayTopic is where replays reach only this group.
 func ReplayTopic(group string) string { return group + ".replay" }
 
-func (o Options) complete() (Options, error) {
+func (o Options) complete(group string) (Options, error) {
 	if o.SessionTimeout == 0 {
 		o.SessionTimeout = 45 * time.Second
 	}
@@ -51,16 +52,22 @@ func (o Options) complete() (Options, error) {
 	if o.FinishTimeout == 0 {
 		o.FinishTimeout = min(10*time.Second, o.RebalanceTimeout/2)
 	}
-	return o, o.validate()
+	return o, o.validate(group)
 }
 
-func (o Options) validate() error {
+// topicName is what Kafka takes as a topic's name.
+var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+
+func (o Options) validate(group string) error {
+	if replay := ReplayTopic(group); !topicName.MatchString(replay) {
+		return fmt.Errorf("%q is no topic name, but replays to this group need it: use letters, digits, '.', '_' and '-', at most 242 of them", replay)
+	}
 	if len(o.Topics) == 0 {
 		return errors.New("a topic is required")
 	}
 	for _, t := range o.Topics {
-		if t == "" {
-			return errors.New("a topic name is empty")
+		if !topicName.MatchString(t) {
+			return fmt.Errorf("%q is no topic name", t)
 		}
 	}
 	if o.FinishTimeout < 0 || o.FinishTimeout > o.RebalanceTimeout/2 {

@@ -13,7 +13,7 @@ import (
 // A partition holds at most this much before its fetching is paused; it goes on
 // at half of it.
 const (
-	backlogBatches = 20      // in batches,
+	backlogBatches = 100     // in batches,
 	backlogRecords = 2000    // but at least in records,
 	backlogBytes   = 8 << 20 // and never more than in bytes
 )

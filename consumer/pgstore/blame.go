@@ -17,6 +17,8 @@ const (
 	codeLockTimeout   = "55P03"
 	codeCanceled      = "57014" // statement_timeout, or an administrator's pg_cancel_backend
 	codeReadOnly      = "25006" // a primary that has become a standby
+	codeIdleTooLong   = "25P03" // idle_in_transaction_session_timeout
+	codeTxTooLong     = "25P04" // transaction_timeout, PostgreSQL 17
 )
 
 // blame marks err with Contention or Unavailable if the database is its cause;
@@ -29,6 +31,8 @@ func blame(err error, broken bool) error {
 		return consumer.Contention(err)
 	case isUnavailable(code):
 		return consumer.Unavailable(err)
+	case code == codeIdleTooLong, code == codeTxTooLong:
+		return err // the server cut the handler off; smaller transactions may help, waiting does not
 	case broken && !cutByContext(err):
 		return consumer.Unavailable(err)
 	}
@@ -63,8 +67,8 @@ func isContention(code string) bool {
 
 func isUnavailable(code string) bool {
 	switch code {
-	case "57P01", "57P02", "57P03", "57P05", "53300", "53100", "53200", codeReadOnly:
-		return true // shut down, crashed, starting, idle session cut, connections, disk or memory used up
+	case "57P01", "57P02", "57P03", "57P05", "53300", "53100", codeReadOnly:
+		return true // shut down, crashed, starting, idle session cut, connections or disk used up
 	}
 	return strings.HasPrefix(code, "08")
 }
