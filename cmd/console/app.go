@@ -36,6 +36,8 @@ type app struct {
 	replays  *dlq.Replays
 	fleet    *fleet.Fleet
 	drainers []*dlq.Drainer // of role drain
+
+	judgeStale time.Duration // verdicts older than this are read again
 }
 
 // openApp wires the console. Nothing is asked of a broker or a business
@@ -44,7 +46,7 @@ func openApp(ctx context.Context, conf *config.Config, log *slog.Logger) (*app, 
 	if err := errors.Join(conf.Unsupported()...); err != nil {
 		return nil, err
 	}
-	a := &app{conf: conf, log: log, clock: time.Now, business: newConnections(conf.Connections)}
+	a := &app{conf: conf, log: log, clock: time.Now, business: newConnections(conf.Connections), judgeStale: judgeStale}
 	if err := a.open(ctx); err != nil {
 		a.close()
 		return nil, err
@@ -69,8 +71,10 @@ func (a *app) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.fleet = fleet.New(a.pool, fleet.Options{Declared: declared(groups, a.conf), Brokers: a.admins(), Logger: a.log, Now: a.clock})
 	a.letters, a.faults = dlq.NewLetters(a.pool), dlq.NewFaults(a.pool)
+	a.fleet = fleet.New(a.pool, fleet.Options{
+		Declared: declared(groups, a.conf), Brokers: a.admins(), Origins: a.originTopics, Logger: a.log, Now: a.clock,
+	})
 	a.judge = dlq.NewJudge(a.pool, a.clusters, groups, a.clock)
 	a.origins = dlq.NewOrigins(a.pool, a.judge.Topology())
 	a.overview = dlq.NewOverview(a.pool, a.judge.Topology(), a.clock)

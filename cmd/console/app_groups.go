@@ -118,3 +118,14 @@ func declared(book dlq.GroupBook, conf *config.Config) []fleet.Declared {
 	}
 	return all
 }
+
+// originTopics are the topics whose readers the Consumers page shows, even those
+// that the config does not name.
+func (a *app) originTopics(ctx context.Context) ([]fleet.Topic, error) {
+	origins, err := a.faults.OriginTopics(ctx)
+	topics := make([]fleet.Topic, len(origins))
+	for i, o := range origins {
+		topics[i] = fleet.Topic{Cluster: o.Cluster, Name: o.Name}
+	}
+	return topics, err
+}

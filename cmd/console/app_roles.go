@@ -157,7 +157,7 @@ func (a *app) startJobs(ctx context.Context, start starter) {
 	start("replays", a.runRiver)
 	start("replays looked after", func(ctx context.Context) error { a.replays.Run(ctx); return nil })
 	start("fold", func(ctx context.Context) error { dlq.RunFold(ctx, a.pool, a.log, foldEvery); return nil })
-	start("judge", func(ctx context.Context) error { a.judge.RunJudge(ctx, a.log, judgeStale); return nil })
+	start("judge", func(ctx context.Context) error { a.judge.RunJudge(ctx, a.log, a.judgeStale); return nil })
 	start("months", a.runMonths)
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,7 +29,8 @@ type demo struct {
 	cmd   demoCmd
 	edge  *edge
 	files demoFiles
-	last  demoInfo // of the run before; empty the first time
+	last  demoInfo     // of the run before; empty the first time
+	log   *slog.Logger // into the data folder: a terminal keeps the link in sight
 
 	ln       net.Listener
 	lock     *embedded.Lock
@@ -85,6 +88,9 @@ func (d *demo) takePlace() (err error) {
 		return fmt.Errorf("%w; choose another one with --data", err)
 	}
 	d.closing(d.lock.Unlock)
+	if err := d.openLog(); err != nil {
+		return err
+	}
 	if d.cmd.Reset {
 		if err := d.reset(); err != nil {
 			return err
@@ -94,8 +100,20 @@ func (d *demo) takePlace() (err error) {
 	return err
 }
 
+// openLog starts a new log: failures are the demo's daily bread, and their lines
+// would bury what matters.
+func (d *demo) openLog() error {
+	file, err := os.OpenFile(d.files.log(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("log of the demo: %w", err)
+	}
+	d.closing(file.Close)
+	d.log = newLog(file, d.edge.level)
+	return nil
+}
+
 func (d *demo) startKafka() (err error) {
-	if d.kafka, err = embedded.StartKafka(d.files.kafka(), portOf(d.last.Kafka), d.edge.log); err != nil {
+	if d.kafka, err = embedded.StartKafka(d.files.kafka(), portOf(d.last.Kafka), d.log); err != nil {
 		return err
 	}
 	d.closing(func() error { d.kafka.Stop(); return nil })
@@ -112,7 +130,7 @@ func (d *demo) openShop() (err error) {
 	if err != nil {
 		return err
 	}
-	if d.shop, err = shop.Open(d.edge.ctx, url, d.kafka.Addr, d.edge.log); err != nil {
+	if d.shop, err = shop.Open(d.edge.ctx, url, d.kafka.Addr, d.log); err != nil {
 		return err
 	}
 	d.closing(func() error { d.shop.Close(); return nil })
@@ -138,12 +156,16 @@ func (d *demo) openConsole() error {
 	if err := migrateConsole(d.edge.ctx, conf); err != nil {
 		return err
 	}
-	if d.app, err = openApp(d.edge.ctx, conf, d.edge.log); err != nil {
+	if d.app, err = openApp(d.edge.ctx, conf, d.log); err != nil {
 		return err
 	}
+	d.app.judgeStale = demoJudgeStale
 	d.closing(func() error { d.app.close(); return nil })
 	return nil
 }
+
+// demoJudgeStale lets a newcomer see a verdict change while they look.
+const demoJudgeStale = 5 * time.Second
 
 // serve makes the accounts, says where everything is, and runs the console and
 // the shop.
@@ -155,8 +177,8 @@ func (d *demo) serve() error {
 	if err := d.files.saveInfo(info); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.edge.out, "\nOncemore demo: %s\n  sign in as %s with %s; the other accounts are in %s\n  Kafka at %s; Ctrl-C ends it and keeps the data\n\n",
-		info.URL, info.User, info.Password, d.files.info(), info.Kafka)
+	fmt.Fprintf(d.edge.out, "\nOncemore demo: %s\n  sign in as %s with %s; the other accounts are in %s\n  Kafka at %s, log in %s\n  Ctrl-C ends it and keeps the data\n\n",
+		info.URL, info.User, info.Password, d.files.info(), info.Kafka, d.files.log())
 	g, ctx := errgroup.WithContext(d.edge.ctx)
 	g.Go(func() error { return d.shop.Run(ctx) })
 	g.Go(func() error { return d.app.serve(ctx, allRoles, d.ln, extras{try: d.try(info)}) })

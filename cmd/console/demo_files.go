@@ -45,6 +45,7 @@ type demoFiles struct{ dir string }
 
 func (f demoFiles) info() string     { return filepath.Join(f.dir, "demo.json") }
 func (f demoFiles) config() string   { return filepath.Join(f.dir, "console.yaml") }
+func (f demoFiles) log() string      { return filepath.Join(f.dir, "demo.log") }
 func (f demoFiles) database() string { return filepath.Join(f.dir, "database-url") }
 func (f demoFiles) postgres() string { return filepath.Join(f.dir, "postgres") }
 func (f demoFiles) kafka() string    { return filepath.Join(f.dir, "kafka") }

@@ -53,7 +53,7 @@ func (d *demo) reset() error {
 	if err := embedded.RemoveCluster(d.edge.ctx, d.files.postgres()); err != nil {
 		return err
 	}
-	for _, path := range []string{d.files.kafka(), d.files.info(), d.files.config(), d.files.database()} {
+	for _, path := range []string{d.files.kafka(), d.files.info(), d.files.config(), d.files.database(), d.files.log()} {
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("clear the demo's data: %w", err)
 		}

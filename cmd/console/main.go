@@ -38,9 +38,10 @@ type commands struct {
 
 // edge is what commands get from the outside.
 type edge struct {
-	ctx context.Context
-	out io.Writer
-	log *slog.Logger
+	ctx   context.Context
+	out   io.Writer
+	log   *slog.Logger
+	level slog.Level // of log
 }
 
 func main() {
@@ -72,8 +73,7 @@ func run(ctx context.Context, args []string, out, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "console: %v; console --help lists the commands\n", err)
 		return 1
 	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: cmds.Log}))
-	if err := chosen.Run(&edge{ctx: ctx, out: out, log: log}); err != nil {
+	if err := chosen.Run(&edge{ctx: ctx, out: out, log: newLog(stderr, cmds.Log), level: cmds.Log}); err != nil {
 		var silent exitCode
 		if errors.As(err, &silent) {
 			return int(silent)
@@ -82,6 +82,10 @@ func run(ctx context.Context, args []string, out, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+func newLog(to io.Writer, level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level}))
 }
 
 // exitCode ends the process without a sentence of its own: all has been said.
