@@ -45,7 +45,7 @@ type arrival struct {
 	replayID                     int64 // of the headers that a replay set; 0 none
 	itemNo                       int32
 	lineage                      uuid.UUID // the letter whose replay failed again; zero: none
-	reopens                      bool      // its letter, whatever that one's state
+	reopens                      bool      // its letter: a replay of it has failed again
 	flags                        Flag
 }
 

@@ -74,16 +74,16 @@ func appendSign(out []byte, sign string) []byte {
 	switch {
 	case sign == " " && (last < 0 || out[last] == ' '):
 		return out
-	case sign == anId && last >= 0 && string(out[last:]) == anId:
+	case sign == anID && last >= 0 && string(out[last:]) == anID:
 		return out
-	case sign == anId && last > 0 && isJoint(out[last]) && string(out[last-1:last]) == anId:
+	case sign == anID && last > 0 && isJoint(out[last]) && string(out[last-1:last]) == anID:
 		return out[:last]
 	}
 	return append(out, sign...)
 }
 
 const (
-	anId     = "#"
+	anID     = "#"
 	aText    = "“…”"
 	anMail   = "@"
 	longWord = 20 // a word this long is text; hexadecimal of it without digits is an id
@@ -125,6 +125,9 @@ func isWord(c byte) bool {
 }
 
 func wordSign(s string) (sign, rest string) {
+	if isUUID(s) {
+		return anID, s[36:]
+	}
 	end, digits, hexOnly := 0, false, true
 	for end < len(s) && isWord(s[end]) {
 		c := s[end]
@@ -135,8 +138,8 @@ func wordSign(s string) (sign, rest string) {
 	if mail := mailEnd(s, end); mail > 0 {
 		return anMail, s[mail:]
 	}
-	if digits || hexOnly && end >= longWord || isUUID(s) {
-		return anId, s[end:]
+	if digits || hexOnly && end >= longWord {
+		return anID, s[end:]
 	}
 	return s[:end], s[end:]
 }
@@ -159,7 +162,6 @@ func mailEnd(s string, end int) int {
 	return end
 }
 
-// isUUID also finds the rare one whose first eight digits are letters.
 func isUUID(s string) bool {
 	if len(s) < 36 || s[8] != '-' {
 		return false

@@ -108,7 +108,7 @@ func (in *intake) commit(ctx context.Context, parts []*partitionBatch, arrivals 
 		}
 		ids := newIDSource(now)
 		for _, a := range arrivals {
-			a.id, a.reopens = ids.next(), false
+			a.id = ids.next()
 		}
 		if err := in.write(ctx, tx, arrivals, now, ids); err != nil {
 			return err

@@ -44,7 +44,10 @@ func claimIdentities(ctx context.Context, tx pgx.Tx, arrivals []*arrival) (fresh
 		if !taken && list[0].lineage == uuid.Nil {
 			fresh, owner, list = append(fresh, list[0]), list[0].id, list[1:]
 		} else if !taken {
-			owner, list[0].reopens = list[0].lineage, true
+			owner = list[0].lineage
+		}
+		for _, a := range list {
+			a.reopens = a.lineage == owner && owner != uuid.Nil
 		}
 		if len(list) > 0 {
 			again[owner] = append(again[owner], list...)

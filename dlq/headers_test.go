@@ -1,0 +1,84 @@
+package dlq
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"oncemore/dlq/dialect"
+)
+
+func TestHeadersRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, headers := range [][]Header{
+		nil,
+		{{"a", nil}},
+		{{"", []byte{}}},
+		{{"a", []byte("1")}, {"b", nil}, {"a", []byte{}}, {"a", []byte{0}}, {"\xff\x00", bytes.Repeat([]byte{7}, 300_000)}},
+	} {
+		encoded := EncodeHeaders(headers)
+		if encoded == nil {
+			t.Error("encoded to nil")
+		}
+		decoded, err := DecodeHeaders(encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameHeaders(t, decoded, headers)
+	}
+}
+
+func sameHeaders(t *testing.T, got, want []Header) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d headers, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i].Name != want[i].Name || !bytes.Equal(got[i].Value, want[i].Value) || (got[i].Value == nil) != (want[i].Value == nil) {
+			t.Errorf("header %d is %.40q, want %.40q", i, got[i], want[i])
+		}
+	}
+}
+
+func FuzzDecodeHeaders(f *testing.F) {
+	f.Add(EncodeHeaders([]Header{{"a", []byte("1")}, {"b", nil}, {"", []byte{}}}))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
+	f.Add([]byte{1, 'a'})
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		headers, err := DecodeHeaders(encoded)
+		if err != nil {
+			if !errors.Is(err, ErrBadHeaders) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := DecodeHeaders(EncodeHeaders(headers))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameHeaders(t, again, headers)
+	})
+}
+
+func TestDamagedHeadersAreAnError(t *testing.T) {
+	t.Parallel()
+	whole := EncodeHeaders([]Header{{"name", []byte("value")}})
+	for n := 1; n < len(whole); n++ {
+		if _, err := DecodeHeaders(whole[:n]); !errors.Is(err, ErrBadHeaders) {
+			t.Errorf("%d of %d bytes: %v", n, len(whole), err)
+		}
+	}
+}
+
+func TestStripHeaders(t *testing.T) {
+	t.Parallel()
+	set := loadDialects(t)
+	left, err := StripHeaders(set, "spring-kafka-dlpr", []Header{{"a", nil}, {"kafka_dlt-x", []byte("y")}, {HeaderReplay, []byte("1")}, {"a", []byte{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameHeaders(t, left, []Header{{"a", nil}, {"a", []byte{}}})
+	if _, err := StripHeaders(set, "gone", nil); !errors.Is(err, dialect.ErrUnknown) {
+		t.Errorf("got %v", err)
+	}
+}
