@@ -78,7 +78,7 @@ type groupOn struct{ cluster, group string }
 const sqlPending = `
 SELECT c.item_no, c.group_id, coalesce(g.name, ''), c.verdict, i.item_key, i.letter_id, i.target_id,
   i.sent_partition, i.sent_offset, c.passed_at IS NOT NULL,
-  coalesce(c.passed_at <= r.drain_mark_at, false), i.sent_at < now() - @settle
+  coalesce(c.passed_at <= r.drain_mark_at, false), i.sent_at < now() - @settle::interval
 FROM event_claim c
 JOIN replay r ON r.id = c.holder_id
 JOIN replay_item i ON i.replay_id = c.holder_id AND i.no = c.item_no AND i.state = 2

@@ -30,7 +30,7 @@ CROSS JOIN LATERAL (
   WHERE d.event_id = i.item_key AND d.group_id = o.group_id
     AND d.origin_partition = i.sent_partition AND d.origin_offset = i.sent_offset
   LIMIT 1) x
-WHERE o.outcome IN (6, 7, 8, 10) AND o.at > now() - @window
+WHERE o.outcome IN (6, 7, 8, 10) AND o.at > now() - @window::interval
 ORDER BY o.replay_id, o.item_no, o.group_id LIMIT 1000`
 
 const sqlOutcomeLate = `

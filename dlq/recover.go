@@ -23,7 +23,7 @@ type openChunk struct {
 }
 
 const sqlOpenChunks = `
-SELECT from_no, to_no, end_offsets, committed_at < clock_timestamp() - @window
+SELECT from_no, to_no, end_offsets, committed_at < clock_timestamp() - @window::interval
 FROM replay_chunk WHERE replay_id = @id AND state = 0 ORDER BY from_no`
 
 // recoverWindow is how long after its intent a chunk's message may still reach

@@ -85,7 +85,7 @@ func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 }
 
 const sqlAcquire = `
-UPDATE replay SET epoch = epoch + 1, lease_until = now() + @lease
+UPDATE replay SET epoch = epoch + 1, lease_until = now() + @lease::interval
 WHERE id = @id AND (epoch = @epoch AND lease_until IS NULL OR lease_until < now())
 RETURNING epoch`
 
@@ -175,7 +175,7 @@ type step struct {
 }
 
 const sqlFenceStep = `
-UPDATE replay SET version = version + 1, lease_until = now() + @lease
+UPDATE replay SET version = version + 1, lease_until = now() + @lease::interval
 WHERE id = @id AND epoch = @epoch RETURNING state`
 
 // fenced runs do in a transaction that fails with errFenced when another step
