@@ -88,13 +88,13 @@ func (d *demo) takePlace() (err error) {
 		return fmt.Errorf("%w; choose another one with --data", err)
 	}
 	d.closing(d.lock.Unlock)
-	if err := d.openLog(); err != nil {
-		return err
-	}
 	if d.cmd.Reset {
 		if err := d.reset(); err != nil {
 			return err
 		}
+	}
+	if err := d.openLog(); err != nil {
+		return err
 	}
 	d.last, err = d.files.lastInfo()
 	return err
