@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"oncemore/consumer"
+	"oncemore/consumer/consumertest"
 	"oncemore/consumer/effect"
 	"oncemore/consumer/pgstore"
 	"oncemore/migrations/pgtest"
@@ -93,6 +94,43 @@ func TestSQLTakesEffectOnce(t *testing.T) {
 	}
 	if got := b.query(t, "select points::text from user_points where order_id = 10001"); got != "100.0000" {
 		t.Errorf("points = %s after two deliveries, want 100.0000", got)
+	}
+}
+
+// In a batch whose statements are sent together only the culprits become dead
+// letters, whether the payload or PostgreSQL is what refuses them.
+func TestSQLCulpritsOfABatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if _, err := b.pool.Exec(t.Context(), "insert into shop_order select generate_series(0, 99)"); err != nil {
+		t.Fatal(err)
+	}
+	e := newSQL(t, addPoints, nil)
+	kit := consumertest.New(t, consumer.Config[pgstore.Tx]{
+		Group: "points", Store: b.store, Handler: e.Handler(), BatchSize: e.BatchSize(), EventID: consumer.EventIDSource{JSON: "$.eventId"},
+	})
+	var events []consumer.Event
+	for i := range 100 {
+		points := "100"
+		switch i {
+		case 30:
+			points = `"many"`
+		case 60:
+			points = "-1"
+		}
+		events = append(events, consumertest.JSON("order.paid", fmt.Sprintf(`{"eventId":"evt-%d","orderId":%d,"points":%s}`, i, i, points)))
+	}
+	events = append(events, consumertest.JSON("order.paid", `{"eventId":"evt-100","points":1}`))
+	r := kit.Deliver(events...)
+	var classes []string
+	for _, l := range r.Letters {
+		classes = append(classes, consumer.ErrorClass(l.Err))
+	}
+	if r.Consumed != 98 || fmt.Sprint(classes) != "[sql.22P02 sql.23514 oncemore.FieldError]" {
+		t.Errorf("consumed %d, letters %v", r.Consumed, classes)
+	}
+	if got := b.query(t, "select sum(points)::text from user_points"); got != "9800.0000" {
+		t.Errorf("points = %s, want 9800.0000", got)
 	}
 }
 
