@@ -63,10 +63,13 @@ func Fold(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 func RunFold(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	failing := false
 	for {
-		if _, err := Fold(ctx, pool); err != nil && ctx.Err() == nil {
+		_, err := Fold(ctx, pool)
+		if err != nil && !failing && ctx.Err() == nil { // once per outage, not each second
 			log.WarnContext(ctx, "fault counters not folded", "error", err)
 		}
+		failing = err != nil
 		select {
 		case <-ctx.Done():
 			return

@@ -46,14 +46,19 @@ type Evidence struct {
 // GroupBook is what is known of consumer groups apart from the brokers.
 type GroupBook []Group
 
-// Find gives the entry of a group on a cluster, or nil.
+// Find gives the entry of a group on a cluster, or nil. An entry for that very
+// cluster comes before one for any.
 func (b GroupBook) Find(cluster, name string) *Group {
+	var found *Group
 	for i := range b {
-		if b[i].Name == name && b[i].on(cluster) {
-			return &b[i]
+		if b[i].Name != name || !b[i].on(cluster) {
+			continue
+		}
+		if found == nil || found.Cluster == "" {
+			found = &b[i]
 		}
 	}
-	return nil
+	return found
 }
 
 // Reading lists the names of groups that are declared to read a topic.

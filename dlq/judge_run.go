@@ -22,11 +22,13 @@ const (
 // Unknown or InFlight again after half a minute, and all other open ones when
 // their verdict is older than olderThan. One process of several does the work.
 func (j *Judge) RunJudge(ctx context.Context, log *slog.Logger, olderThan time.Duration) {
+	failing := false
 	for ctx.Err() == nil {
 		err := j.judgeWhileLocked(ctx, olderThan)
-		if err != nil && ctx.Err() == nil {
+		if err != nil && !failing && ctx.Err() == nil { // once per outage, not each second
 			log.WarnContext(ctx, "letters not judged", "error", err)
 		}
+		failing = err != nil
 		wait(ctx, judgeTick)
 	}
 }

@@ -256,6 +256,33 @@ func TestSavedVerdictsMoveTheCounters(t *testing.T) {
 	}
 }
 
+func TestCachedVerdictsTouchNoIndex(t *testing.T) {
+	t.Parallel()
+	c := newCourt(t, testkit.FakeKafkaAddr(t))
+	letters := make([]seedLetter, 400)
+	for i := range letters {
+		letters[i] = c.letter("e")
+	}
+	var scattered []uuid.UUID
+	for i, id := range c.add(letters...) {
+		if i%20 == 0 {
+			scattered = append(scattered, id)
+		}
+	}
+	for range 5 {
+		if _, err := c.judge.LookAgain(t.Context(), scattered, ToSafe); err != nil {
+			t.Fatal(err)
+		}
+	}
+	updates := func(column string) int64 {
+		return c.one("SELECT coalesce(sum(" + column + "), 0)::bigint FROM pg_stat_user_tables WHERE relname LIKE 'dead_letter_2%'")
+	}
+	testkit.Eventually(t, 30*time.Second, func() bool { return updates("n_tup_upd") == 100 }, "100 updates are counted")
+	if hot := updates("n_tup_hot_upd"); hot < 60 { // an indexed column would make it 0
+		t.Errorf("%d of 100 updates are HOT", hot)
+	}
+}
+
 func TestAnOlderAnswerDoesNotReplaceANewerOne(t *testing.T) {
 	t.Parallel()
 	c := newCourt(t, testkit.FakeKafkaAddr(t))

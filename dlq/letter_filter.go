@@ -44,6 +44,7 @@ type letterQuery struct {
 	where  string // conditions on dead_letter's columns; "" for all
 	faults []int32
 	via    bool // through faults
+	event  bool // by event id, which few letters share
 	none   bool // nothing can match
 	args   pgx.NamedArgs
 	lower  uuid.UUID // exclusive
@@ -162,7 +163,7 @@ func (l *Letters) query(ctx context.Context, f LetterFilter) (letterQuery, error
 	switch {
 	case q.none || len(dims) == 0 && f.EventID == "":
 	case f.EventID != "":
-		q.args["event"] = f.EventID
+		q.event, q.args["event"] = true, f.EventID
 		q.where = strings.Join(append([]string{"d.event_id = @event"}, nonEmpty(conditions(dims, "d"))...), " AND ")
 	case len(dims) == 1 && dims[0].indexed:
 		q.where = conditions(dims, "d")
@@ -238,6 +239,9 @@ func (q letterQuery) ids(direction byte) string {
 	if q.via {
 		return q.idsViaFaults(order, states)
 	}
+	if q.event {
+		return q.idsByEvent(order)
+	}
 	if q.where == "" && q.state == 0 {
 		return fmt.Sprintf(`SELECT d.id FROM dead_letter d WHERE d.id > @lower AND d.id < @upper ORDER BY d.id %s LIMIT @rows`, order)
 	}
@@ -268,6 +272,18 @@ CROSS JOIN LATERAL (
   WHERE d.fault_id = f.id AND d.state = s.state AND d.id > @lower AND d.id < @upper
   ORDER BY d.id %[1]s LIMIT @rows) l
 ORDER BY l.id %[1]s LIMIT @rows`, order, strings.Join(list, ","))
+}
+
+// idsByEvent finds all letters of the event before it orders them: left to
+// itself the planner walks all letters in order until enough have the event id.
+func (q letterQuery) idsByEvent(order string) string {
+	where := q.where
+	if q.state != 0 {
+		where += fmt.Sprintf(" AND d.state = %d", q.state)
+	}
+	return fmt.Sprintf(`
+WITH e AS MATERIALIZED (SELECT d.id FROM dead_letter d WHERE %s AND d.id > @lower AND d.id < @upper)
+SELECT e.id FROM e ORDER BY e.id %s LIMIT @rows`, where, order)
 }
 
 // named gives the arguments of ids for a page of rows.
