@@ -94,7 +94,9 @@ func (s *step) sendChunk(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	ctx = context.WithoutCancel(ctx) // a stopped process still says what it sent
+	s.r.reached(momentClaimed)
 	s.publish(ctx, c, until)
+	s.r.reached(momentPublished)
 	return true, s.recordChunk(ctx, c)
 }
 

@@ -76,13 +76,22 @@ type Replays struct {
 	origins  OriginReading
 	opts     ReplayOptions
 	jobs     *river.Client[pgx.Tx] // only inserts
+	reached  func(moment)          // for tests that stop a chunk at a moment
 }
+
+// moment is a place between the commits of a chunk.
+type moment string
+
+const (
+	momentClaimed   moment = "claimed"   // the intent is committed, nothing is sent
+	momentPublished moment = "published" // the broker has answered, nothing is recorded
+)
 
 // NewReplays works on the console's database and sends to the given clusters,
 // by name. It needs no River client: it makes one that only inserts. Errors are
 // of the embedded dialects or of River's options.
 func NewReplays(pool *pgxpool.Pool, clusters map[string]*Cluster, judge Judging, origins OriginReading, opts ReplayOptions) (*Replays, error) {
-	r := &Replays{pool: pool, clusters: clusters, judge: judge, origins: origins, opts: opts.withDefaults()}
+	r := &Replays{pool: pool, clusters: clusters, judge: judge, origins: origins, opts: opts.withDefaults(), reached: func(moment) {}}
 	var err error
 	if r.jobs, err = river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: r.opts.Log}); err != nil {
 		return nil, fmt.Errorf("replays: river client: %w", err)
