@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -54,12 +55,16 @@ func listen(addr, instead string) (net.Listener, error) {
 }
 
 // cause is the innermost error: "address already in use" without its wrapping.
+// Of several joined ones it is the first's.
 func cause(err error) error {
 	for {
-		inner, ok := err.(interface{ Unwrap() error })
-		if !ok || inner.Unwrap() == nil {
+		inner := errors.Unwrap(err)
+		if joined, ok := err.(interface{ Unwrap() []error }); ok && len(joined.Unwrap()) > 0 {
+			inner = joined.Unwrap()[0]
+		}
+		if inner == nil {
 			return err
 		}
-		err = inner.Unwrap()
+		err = inner
 	}
 }

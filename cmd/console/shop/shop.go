@@ -86,16 +86,19 @@ func (s *Shop) GatewayURL() string { return "http://" + s.gateway.Addr().String(
 // coupon service consumes. The first time it also makes the failures that a
 // newcomer finds.
 func (s *Shop) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.serveGateway(ctx) })
-	g.Go(func() error { return s.runLegacy(ctx) })
+	g, running := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.serveGateway(running) })
+	g.Go(func() error { return s.runLegacy(running) })
 	g.Go(func() error {
-		if err := s.seed(ctx); err != nil {
+		if err := s.seed(running); err != nil {
 			return err
 		}
-		return s.trickle(ctx)
+		return s.trickle(running)
 	})
-	return g.Wait()
+	if err := g.Wait(); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil // also when it was told to stop in the middle of something
 }
 
 // Close lets go of everything.
