@@ -1,6 +1,8 @@
 package dlq
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -74,6 +76,26 @@ func fill(template string, args map[string]any) string {
 		template = strings.ReplaceAll(template, "{"+name+"}", fmt.Sprint(v))
 	}
 	return template
+}
+
+// storedArgs reads a reason's values as storeReason wrote them: whole numbers
+// stay whole, so that an offset never reads 8.841207e+06. Other JSON gives nil:
+// the English sentence, which is kept beside it, remains.
+func storedArgs(b []byte) map[string]any {
+	var args map[string]any
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if err := d.Decode(&args); err != nil {
+		return nil
+	}
+	for name, v := range args {
+		if n, ok := v.(json.Number); ok {
+			if i, err := n.Int64(); err == nil {
+				args[name] = i
+			}
+		}
+	}
+	return args
 }
 
 // instant is how reasons carry times: RFC 3339 in UTC, to the millisecond.

@@ -120,3 +120,16 @@ func TestTimelineSentencesHaveTheirKinds(t *testing.T) {
 		t.Errorf("%d events: %+v", len(tl.events), tl.events)
 	}
 }
+
+func TestAReasonComesBackWithWholeNumbers(t *testing.T) {
+	t.Parallel()
+	was := reason("reason.out_of_order.later", "offset", int64(8841207), "topic", "order.paid", "partition", int32(3))
+	kept := storeReason(was)
+	got := loadReason(&kept.Text, &kept.Key, kept.Args)
+	if got.Text != was.Text || got.Key != was.Key || got.Args["offset"] != int64(8841207) || got.Args["topic"] != "order.paid" || got.Args["partition"] != int64(3) {
+		t.Errorf("%+v came back as %+v", was, got)
+	}
+	if fill(ReasonTexts[got.Key], got.Args) != was.Text {
+		t.Errorf("filled again: %s", fill(ReasonTexts[got.Key], got.Args))
+	}
+}

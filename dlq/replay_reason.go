@@ -86,7 +86,7 @@ func loadReason(text, key *string, args []byte) Reason {
 		r.Key = *key
 	}
 	if len(args) > 2 {
-		_ = json.Unmarshal(args, &r.Args) // written by storeReason; without values the English text remains
+		r.Args = storedArgs(args)
 	}
 	return r
 }
