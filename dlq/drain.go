@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncemore/dlq/dialect"
@@ -129,26 +131,65 @@ func (d *Drainer) step(ctx context.Context) {
 	pollCtx, cancel := context.WithTimeout(ctx, pollFor)
 	fetches := d.client.PollRecords(pollCtx, batchRecords)
 	cancel()
-	d.noteErrors(ctx, fetches)
+	renewed, failing := d.noteErrors(ctx, fetches)
 	parts := d.sort(ctx, fetches)
 	d.client.AllowRebalance()
+	d.renew(ctx, renewed)
 	for _, batch := range split(parts) {
 		if !d.storeUntilDone(ctx, batch) {
 			return
 		}
 	}
+	if failing && len(parts) == 0 {
+		pause(ctx, retryMin) // the client gives an error again at once
+	}
 }
 
-func (d *Drainer) noteErrors(ctx context.Context, fetches kgo.Fetches) {
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, wait time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(wait):
+	}
+}
+
+// noteErrors shows what went wrong, and returns the topics that are not the ones
+// we know any more: deleted, and perhaps made again.
+func (d *Drainer) noteErrors(ctx context.Context, fetches kgo.Fetches) (renewed []string, failing bool) {
 	fetches.EachError(func(topic string, partition int32, err error) {
-		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		switch {
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+			return
+		case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
+			if !slices.Contains(renewed, topic) {
+				renewed = append(renewed, topic)
+			}
 			return
 		}
+		failing = true
 		d.conf.Log.WarnContext(ctx, "fetch of dead letters failed", "cluster", d.conf.Cluster.Name, "topic", topic, "partition", partition, "error", err)
 		if topic != "" {
 			d.failed(topic, err)
 		}
 	})
+	return renewed, failing
+}
+
+// renew forgets topics, so that they are found again under their new id: the
+// client does not take it over by itself.
+func (d *Drainer) renew(ctx context.Context, topics []string) {
+	if len(topics) == 0 {
+		return
+	}
+	d.conf.Log.WarnContext(ctx, "dead-letter topics were deleted", "cluster", d.conf.Cluster.Name, "topics", topics)
+	d.mu.Lock()
+	for tp := range d.cursors {
+		if slices.Contains(topics, tp.topic) {
+			delete(d.cursors, tp)
+		}
+	}
+	d.mu.Unlock()
+	d.client.PurgeTopicsFromConsuming(topics...)
 }
 
 // storeUntilDone tries a batch until it is stored or another replica has it. It
@@ -176,11 +217,7 @@ func (d *Drainer) storeUntilDone(ctx context.Context, batch []*partitionBatch) b
 		for _, p := range batch {
 			d.failed(p.Topic, err)
 		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(wait):
-		}
+		pause(ctx, wait)
 	}
 }
 

@@ -72,11 +72,7 @@ func (d *Drainer) openUntilDone(ctx context.Context, wanted []topicPartition) (m
 			return opened, err
 		}
 		d.conf.Log.ErrorContext(ctx, "drain positions not read, trying again", "cluster", d.conf.Cluster.Name, "error", err)
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(wait):
-		}
+		pause(ctx, wait)
 	}
 }
 

@@ -97,7 +97,9 @@ func (f failure) record() *kgo.Record {
 		f.at = time.Now()
 	}
 	r := &kgo.Record{Key: []byte("user-1"), Value: []byte(`{"orderId":1}` + f.value), Timestamp: f.at}
-	add := func(name string, value []byte) { r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: value}) }
+	add := func(name string, value []byte) {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: value})
+	}
 	if f.event != "" {
 		add("event-id", []byte(f.event))
 	}

@@ -50,8 +50,9 @@ func TestRepeatFailureJoinsItsLetter(t *testing.T) {
 	if n := one[int64](t, b.pool, "SELECT sum(n)::bigint FROM fault_delta WHERE state = 1 AND verdict = 10 AND seen_at IS NOT NULL"); n != 1 {
 		t.Errorf("open counts %d, want 1", n)
 	}
-	b.exec("UPDATE dead_letter SET state = 2, state_at = now() + interval '1 hour'") // replayed once more
-	b.store(again().record())                                                        // a second publish of the same failure
+	b.exec("UPDATE dead_letter SET state = 2, state_at = now() + interval '1 hour'")
+	b.exec(laterReplay)
+	b.store(again().record()) // a second publish of the same failure, while the next replay is under way
 	b.wantLetter(3, Replaying, "failed again")
 	if got := one[uuid.UUID](t, b.pool, "SELECT letter_id FROM letter_identity ORDER BY letter_id LIMIT 1"); got != id {
 		t.Errorf("identity of %s", got)
@@ -65,20 +66,20 @@ func TestStrangersDoNotJoin(t *testing.T) {
 		change func(*failure)
 		sql    string
 	}{
-		"without headers":            {change: func(f *failure) { f.replay = "" }},
-		"another replay":             {change: func(f *failure) { f.replay = "8" }},
-		"another item":               {change: func(f *failure) { f.item = "2" }},
-		"headers that are no number": {change: func(f *failure) { f.replay, f.item = "seven", "-1" }},
-		"another event":              {change: func(f *failure) { f.event = "e2" }},
-		"no event":                   {change: func(f *failure) { f.event = "" }},
-		"another group":              {change: func(f *failure) { f.group = "stock" }},
-		"another topic":              {change: func(f *failure) { f.topic = "order.refunded" }},
-		"another offset":             {change: func(f *failure) { f.offset = 51 }},
-		"another partition":          {change: func(f *failure) { f.partition = 3 }},
-		"an item not sent":           {sql: "UPDATE replay_item SET state = 4"},
-		"an item that waits":         {sql: "UPDATE replay_item SET state = 0"},
-		"an item that applied":       {sql: "INSERT INTO replay_outcome (replay_id, item_no, group_id, verdict, outcome, at) SELECT 7, 1, group_id, 10, 2, now() FROM dead_letter"},
-		"another cluster":            {sql: "UPDATE replay_target SET cluster = 'pay'"},
+		"without headers":                   {change: func(f *failure) { f.replay = "" }},
+		"another replay":                    {change: func(f *failure) { f.replay = "8" }},
+		"another item":                      {change: func(f *failure) { f.item = "2" }},
+		"headers that are no number":        {change: func(f *failure) { f.replay, f.item = "seven", "-1" }},
+		"another event":                     {change: func(f *failure) { f.event = "e2" }},
+		"no event":                          {change: func(f *failure) { f.event = "" }},
+		"another group":                     {change: func(f *failure) { f.group = "stock" }},
+		"another topic":                     {change: func(f *failure) { f.topic = "order.refunded" }},
+		"another offset":                    {change: func(f *failure) { f.offset = 51 }},
+		"another partition":                 {change: func(f *failure) { f.partition = 3 }},
+		"an item not sent":                  {sql: "UPDATE replay_item SET state = 4"},
+		"an item that waits":                {sql: "UPDATE replay_item SET state = 0"},
+		"an item that applied":              {sql: "INSERT INTO replay_outcome (replay_id, item_no, group_id, verdict, outcome, at) SELECT 7, 1, group_id, 10, 2, now() FROM dead_letter"},
+		"another cluster":                   {sql: "UPDATE replay_target SET cluster = 'pay'"},
 		"a letter that a later replay sent": {sql: laterReplay},
 	}
 	for name, c := range cases {
