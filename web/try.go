@@ -59,8 +59,7 @@ func (h *tryPages) show(c echo.Context) error {
 		return err
 	}
 	here := locale.From(ctx)
-	v.Frame = h.server.bareFrame(c, here.Text("try.title"))
-	v.Section, v.User = "try", &views.User{Name: actorOf(c).User, Role: string(actorOf(c).Role)}
+	v.Frame = h.server.pageFrame(c, "try", here.Text("try.title"), views.Crumb{Label: here.Text("try.title")})
 	v.May = actorOf(c).May(access.ControlTry)
 	v.Nonce = hexHash(string(randomBytes(16)))
 	v.Said, v.SaidHref = trySaid(here, c.QueryParam("done"), c.QueryParam("event"))
