@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,7 @@ func oppositeOrders(s *shop) {
 	s.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''20ms''', current_database()); END $$`)
 	s.exec(`INSERT INTO user_points VALUES ('A', 0), ('B', 0)`)
 	const each = 40
+	meet := meeting(2)
 	cfg := s.config(func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
 		rows := []string{"A", "B"}
 		if ev.Partition == 1 {
@@ -26,9 +28,7 @@ func oppositeOrders(s *shop) {
 			if _, err := tx.Exec(ctx, sqlAddPoints, row, 1); err != nil {
 				return consumer.Permanent(err) // even a handler that gives up on any error
 			}
-			if _, err := tx.Exec(ctx, `SELECT pg_sleep(0.005)`); err != nil {
-				return err
-			}
+			meet(ev.Partition)
 		}
 		return nil
 	})
@@ -45,6 +45,26 @@ func oppositeOrders(s *shop) {
 	}
 	if st := m.Status(); st.Contention == 0 || st.Retried != 0 || st.Consumed != 2*each {
 		s.Errorf("contention %d, retried %d, consumed %d", st.Contention, st.Retried, st.Consumed)
+	}
+}
+
+// meeting returns a function that lets the first call of each of n partitions
+// wait for those of the others. Later calls pass.
+func meeting(n int) func(partition int32) {
+	var mu sync.Mutex
+	here := map[int32]bool{}
+	all := make(chan struct{})
+	return func(partition int32) {
+		mu.Lock()
+		first := !here[partition]
+		here[partition] = true
+		if first && len(here) == n {
+			close(all)
+		}
+		mu.Unlock()
+		if first {
+			<-all
+		}
 	}
 }
 

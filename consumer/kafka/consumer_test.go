@@ -146,8 +146,14 @@ func TestMissingDeadLetterTopicIsWaitedFor(t *testing.T) {
 func TestRevokeFinishesAndCommits(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, addr string) {
-		const n = 400
 		s := openShop(t, addr, 4)
+		n := 0
+		publish := func() {
+			for range 40 {
+				s.publish(paymentOn(n, n%4))
+				n++
+			}
+		}
 		cfg := s.config()
 		cfg.BatchSize = 5
 		cfg.Handler = func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
@@ -156,16 +162,14 @@ func TestRevokeFinishesAndCommits(t *testing.T) {
 			}
 			return addPoints(ctx, tx, ev)
 		}
-		for i := range n {
-			s.publish(paymentOn(i, i%4))
-		}
+		publish()
 		first := s.run(cfg)
 		s.await("the first works", func() bool { return first.Status().Consumed > 20 })
 		second := s.run(cfg)
-		s.await("the second works", func() bool { return second.Status().Consumed > 20 })
+		s.await("the second works", func() bool { publish(); return second.Status().Consumed > 20 })
 		s.settled(n)
 		a, b := first.Status(), second.Status()
-		if a.Consumed+b.Consumed != n || a.Duplicates+b.Duplicates != 0 {
+		if a.Consumed+b.Consumed != int64(n) || a.Duplicates+b.Duplicates != 0 {
 			t.Errorf("consumed %d + %d, duplicates %d + %d", a.Consumed, b.Consumed, a.Duplicates, b.Duplicates)
 		}
 	})
@@ -206,6 +210,30 @@ func TestLostPartitionsAreDiscarded(t *testing.T) {
 	}
 	if st := m.Status(); st.Consumed != 1 || st.DeadLettered != 0 || st.Retried != 0 {
 		t.Errorf("status %+v", st)
+	}
+}
+
+// A partition that is lost while its fetching is paused comes back fetching: kgo
+// remembers pauses over assignments.
+func TestPauseEndsWithTheAssignment(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t)
+	s := openShop(t, cluster.ListenAddrs()[0], 1)
+	var calls atomic.Int64
+	cfg := s.config()
+	cfg.Handler = func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
+		if calls.Add(1) == 1 {
+			return consumer.RetryAfter(errors.New("later"), time.Hour)
+		}
+		return addPoints(ctx, tx, ev)
+	}
+	m := s.run(cfg)
+	s.publish(payment(1))
+	s.await("the back-off begins", func() bool { return m.Status().State == consumer.Waiting })
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: s.group, TopLevel: true, Err: kerr.UnknownMemberID})
+	s.settled(1)
+	if s.points(1) != 100 || m.Status().State != consumer.Running {
+		t.Errorf("points %d, state %s", s.points(1), m.Status().State)
 	}
 }
 
