@@ -21,6 +21,7 @@ type consumerJSON struct {
 	Topics        []string      `json:"topics"`
 	Strategy      *string       `json:"strategy"`
 	State         string        `json:"state"`
+	StateReason   *string       `json:"state_reason"`
 	Consumed      *int64        `json:"consumed"`
 	Duplicates    *int64        `json:"duplicates"`
 	Retried       *int64        `json:"retried"`
@@ -58,6 +59,7 @@ type replicaJSON struct {
 func consumerOf(g fleet.Group) consumerJSON {
 	j := consumerJSON{
 		ConsumerGroup: g.Name, Cluster: g.Cluster, Ours: g.Ours, Topics: orEmpty(g.Topics), Strategy: known(g.Strategy),
+		State: g.State.String(), StateReason: known(g.StateReason),
 		Consumed: g.Consumed, Duplicates: g.Duplicates, Retried: g.Retried, DeadLettered: g.DeadLettered,
 		Lag: g.Lag, LagAt: instant(g.LagAt), LagError: known(g.LagError), Members: g.Members, Partitions: g.Partitions,
 		LastError: known(g.LastError), LastErrorAt: instant(g.LastErrorAt), EvidenceSince: instant(g.EvidenceSince),

@@ -73,7 +73,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-func setupSite(t *testing.T, change ...func(*web.Deps)) *site {
+func setupSite(t testing.TB, change ...func(*web.Deps)) *site {
 	t.Helper()
 	s := &site{pool: pgtest.New(t), clock: &clock{now: time.Now()}, log: &buffer{}}
 	s.accounts, s.tokens = web.NewAccounts(s.pool), web.NewTokens(s.pool, s.clock.Now)
@@ -97,7 +97,7 @@ func setupSite(t *testing.T, change ...func(*web.Deps)) *site {
 }
 
 // token makes a token of the account that is named after the role.
-func (s *site) token(t *testing.T, role access.Role) string {
+func (s *site) token(t testing.TB, role access.Role) string {
 	t.Helper()
 	secret, _, err := s.tokens.Create(t.Context(), access.System(), web.NewToken{User: string(role), Name: "test", Role: role})
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *site) token(t *testing.T, role access.Role) string {
 
 // browser keeps cookies, follows nothing, and says where its requests come from
 // as browsers do.
-func (s *site) browser(t *testing.T) *http.Client {
+func (s *site) browser(t testing.TB) *http.Client {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *site) browser(t *testing.T) *http.Client {
 }
 
 // signIn gives a browser in which the account of the role is signed in.
-func (s *site) signIn(t *testing.T, role access.Role) *http.Client {
+func (s *site) signIn(t testing.TB, role access.Role) *http.Client {
 	t.Helper()
 	b := s.browser(t)
 	r := s.post(t, b, "/login", url.Values{"user": {string(role)}, "password": {password}})
@@ -135,7 +135,7 @@ type reply struct {
 }
 
 // problem reads the reply as problem+json, and insists that it is.
-func (r reply) problem(t *testing.T) map[string]any {
+func (r reply) problem(t testing.TB) map[string]any {
 	t.Helper()
 	if ct := r.header.Get("Content-Type"); ct != "application/problem+json" {
 		t.Fatalf("%d with Content-Type %q, want a problem: %s", r.status, ct, r.body)
@@ -150,7 +150,7 @@ func (r reply) problem(t *testing.T) map[string]any {
 	return p
 }
 
-func (s *site) do(t *testing.T, client *http.Client, r *http.Request) reply {
+func (s *site) do(t testing.TB, client *http.Client, r *http.Request) reply {
 	t.Helper()
 	resp, err := client.Do(r)
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *site) do(t *testing.T, client *http.Client, r *http.Request) reply {
 	return reply{resp.StatusCode, resp.Header, string(body)}
 }
 
-func (s *site) request(t *testing.T, method, path, body string) *http.Request {
+func (s *site) request(t testing.TB, method, path, body string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.http.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -173,13 +173,13 @@ func (s *site) request(t *testing.T, method, path, body string) *http.Request {
 	return r
 }
 
-func (s *site) get(t *testing.T, client *http.Client, path string) reply {
+func (s *site) get(t testing.TB, client *http.Client, path string) reply {
 	t.Helper()
 	return s.do(t, client, s.request(t, http.MethodGet, path, ""))
 }
 
 // post sends a form as a page of the site does.
-func (s *site) post(t *testing.T, client *http.Client, path string, form url.Values) reply {
+func (s *site) post(t testing.TB, client *http.Client, path string, form url.Values) reply {
 	t.Helper()
 	r := s.request(t, http.MethodPost, path, form.Encode())
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -188,7 +188,7 @@ func (s *site) post(t *testing.T, client *http.Client, path string, form url.Val
 }
 
 // call sends a request to the API with a token; body "" is none.
-func (s *site) call(t *testing.T, token, method, path, body string) reply {
+func (s *site) call(t testing.TB, token, method, path, body string) reply {
 	t.Helper()
 	r := s.request(t, method, path, body)
 	r.Header.Set("Authorization", "Bearer "+token)
@@ -199,7 +199,7 @@ func (s *site) call(t *testing.T, token, method, path, body string) reply {
 }
 
 // audited returns the newest entries of the audit log, as "actor action target".
-func (s *site) audited(t *testing.T, action string) []string {
+func (s *site) audited(t testing.TB, action string) []string {
 	t.Helper()
 	rows, err := s.pool.Query(t.Context(), "select actor || ' ' || action || ' ' || target from audit_log where action = $1 order by id desc", action)
 	if err != nil {
