@@ -18,7 +18,7 @@ func (r *run) consumer(ctx context.Context, c Consumer, pools map[string]*pgxpoo
 	subject := "consumer/" + c.Group
 	v := values{"group": c.Group, "cluster": c.Cluster, "connection": c.Connection, "topic": c.replay()}
 	if err := consumer.ValidateEventIDSource(consumer.EventIDSource{Header: c.Header, JSON: c.JSON}); err != nil {
-		r.say("consumer.event_id.bad", subject, with(v, "error", reason(err)))
+		r.say("consumer.event_id.bad", subject, v, reason(err))
 	} else {
 		r.say("consumer.event_id.ok", subject, v)
 	}
@@ -108,7 +108,7 @@ func (r *run) source(s Source, clusters map[string]*brokers) {
 	v := values{"pattern": s.Pattern, "cluster": s.Cluster}
 	if s.Header != "" || s.JSON != "" {
 		if err := consumer.ValidateEventIDSource(consumer.EventIDSource{Header: s.Header, JSON: s.JSON}); err != nil {
-			r.say("source.event_id.bad", subject, with(v, "error", reason(err)))
+			r.say("source.event_id.bad", subject, v, reason(err))
 		} else {
 			r.say("source.event_id.ok", subject, v)
 		}

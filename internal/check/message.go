@@ -67,7 +67,7 @@ var messages = map[string]message{
 		"The console never does, but a stolen credential could.", "Give the connection a user with select alone, and consumers a writer of their own."},
 
 	"consumer.event_id.ok":    {Passed, "consumer", "The event id of {group} comes from the producer.", "", ""},
-	"consumer.event_id.bad":   {Critical, "consumer", "The event id of {group} is not usable: {error}.", "Duplicates are not recognised, or nothing is consumed.", "Name a header or a JSON path that the producer fills with a stable id."},
+	"consumer.event_id.bad":   {Critical, "consumer", "The event id of {group} is not usable.", "Duplicates are not recognised, or nothing is consumed.", "Name a header or a JSON path that the producer fills with a stable id."},
 	"consumer.statement.ok":   {Passed, "consumer", "PostgreSQL understands the statement of {group}.", "", ""},
 	"consumer.statement.bad":  {Critical, "consumer", "PostgreSQL refuses the statement of {group}.", "The consumer waits and consumes nothing.", "Correct effect.sql, or the tables it names."},
 	"consumer.statement.down": {NotChecked, "consumer", "The statement of {group} could not be tried.", "", "Mend connection {connection}, then check again."},
@@ -75,7 +75,7 @@ var messages = map[string]message{
 	"consumer.http_key.equal": {Critical, "consumer", "{groups} send equal idempotency keys to {base}.",
 		"The service takes the second group's call for a repeat of the first: its effect is lost.", "Set idempotency_key: effect for all but one of them."},
 	"consumer.topic.ok":      {Passed, "consumer", "The topics of {group} exist.", "", ""},
-	"consumer.topic.missing": {Critical, "consumer", "{topics} of {group} do not exist.", "The group consumes nothing from there until they do.", "Create the topics, or correct topics in the config."},
+	"consumer.topic.missing": {Critical, "consumer", "{group} reads topics that do not exist: {topics}.", "The group consumes nothing from there until they do.", "Create the topics, or correct topics in the config."},
 	"consumer.topic.unknown": {NotChecked, "consumer", "The topics of {group} could not be looked at.", "", "Mend cluster {cluster}, then check again."},
 	"consumer.replay.ok":     {Passed, "consumer", "{topic} has as many partitions as the topics of {group}.", "", ""},
 	"consumer.replay.missing": {Note, "consumer", "{topic} does not exist yet.",
@@ -98,7 +98,7 @@ var messages = map[string]message{
 	"source.match.none":    {Warning, "source", "No topic matches source {pattern} on {cluster}.", "Nothing is drained.", "Correct the pattern, unless the topic is yet to come."},
 	"source.match.unknown": {NotChecked, "source", "Whether a topic matches source {pattern} could not be looked at.", "", "Mend cluster {cluster}, then check again."},
 	"source.event_id.ok":   {Passed, "source", "The event id of source {pattern} comes from the producer.", "", ""},
-	"source.event_id.bad":  {Critical, "source", "The event id of source {pattern} is not usable: {error}.", "Its letters have no identity, and none is safe to replay.", "Name a header or a JSON path that the producer fills with a stable id."},
+	"source.event_id.bad":  {Critical, "source", "The event id of source {pattern} is not usable.", "Its letters have no identity, and none is safe to replay.", "Name a header or a JSON path that the producer fills with a stable id."},
 
 	"retention.promise.ok":    {Passed, "retention", "Consume records of {group} outlive every way an event can come back.", "", ""},
 	"retention.promise.never": {Passed, "retention", "Consume records of {group} are never dropped.", "", ""},
