@@ -71,7 +71,11 @@ func mayGo(verdict string) bool { return verdict == "safe" || verdict == "alread
 func staysWhy(ctx context.Context, counts []ui.Count) string {
 	words := make([]string, 0, len(counts))
 	for _, c := range counts {
-		words = append(words, T(ctx, "fault.stay_one", "n", c.N, "verdict", T(ctx, ui.VerdictKey(c.Name))))
+		word := locale.From(ctx).Inside(T(ctx, ui.VerdictKey(c.Name)))
+		if len(counts) > 1 {
+			word = T(ctx, "fault.stay_one", "n", c.N, "verdict", word)
+		}
+		words = append(words, word)
 	}
 	return locale.From(ctx).List(words)
 }

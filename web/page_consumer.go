@@ -37,10 +37,21 @@ func (s *Server) consumerListPage(c echo.Context) error {
 
 func consumerRow(g fleet.Group) views.ConsumerRow {
 	return views.ConsumerRow{
-		Name: g.Name, Cluster: g.Cluster, Topics: g.Topics, Ours: g.Ours, Strategy: g.Strategy, State: g.State.String(), StateReason: g.StateReason,
+		Name: g.Name, Cluster: g.Cluster, Topics: ownTopics(g), Ours: g.Ours, Strategy: g.Strategy, State: g.State.String(), StateReason: g.StateReason,
 		Lag: small(g.Lag), LagAt: g.LagAt, LagError: g.LagError, Consumed: small(g.Consumed), Duplicates: small(g.Duplicates),
 		Retried: small(g.Retried), DeadLettered: small(g.DeadLettered), LastError: g.LastError, LastErrorAt: g.LastErrorAt, Evidence: g.EvidenceSince,
 	}
+}
+
+// ownTopics leaves out the topic that every group of ours has for replays.
+func ownTopics(g fleet.Group) []string {
+	var topics []string
+	for _, t := range g.Topics {
+		if t != g.Name+".replay" {
+			topics = append(topics, t)
+		}
+	}
+	return topics
 }
 
 func (s *Server) consumerPage(c echo.Context) error { return s.showConsumer(c, refused{}) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"oncemore/dlq"
@@ -48,12 +49,40 @@ func (s *Server) showFault(c echo.Context, was refused) error {
 		Frame: s.pageFrame(c, "faults", name, crumbs(here, "faults", name)...), Row: faultRow(here, f), FirstSeen: f.FirstSeen,
 		Resolved: int(f.Resolved), Discarded: int(f.Discarded), Replaying: int(f.Replaying), Dialect: f.Dialect, Origin: deref(f.OriginTopic),
 		Stays: staying(f), MoreHref: address("/letters", "fault_id", strconv.Itoa(int(id))), MoreCount: countWords(here, all, bounded),
-		Replay: s.replayForm(c, here.Text("fault.reason", "id", strconv.Itoa(int(id))), was), Running: running,
+		Replay: s.replayForm(c, faultReason(here, f), was), Running: running,
+	}
+	if v.Replay.Target, err = s.narrowest(c, letters.Items); err != nil {
+		return err
 	}
 	for _, l := range letters.Items {
 		v.Letters = append(v.Letters, letterRow(l, address("", "fault_id", strconv.Itoa(int(id)))))
 	}
 	return render(c, was.status(), views.FaultPage(v))
+}
+
+// narrowest is the target that exists for a fault's letters: they share group and
+// origin, so that one speaks for all.
+func (s *Server) narrowest(c echo.Context, letters []dlq.Letter) (string, error) {
+	if len(letters) == 0 {
+		return "group", nil
+	}
+	judged, err := s.Judge.JudgeLetters(c.Request().Context(), []uuid.UUID{letters[0].ID}, dlq.ToGroup)
+	if err != nil {
+		return "", fmt.Errorf("judge letter %s: %w", letters[0].ID, err)
+	}
+	if len(judged) == 1 && judged[0].Route == nil {
+		return "origin", nil
+	}
+	return "group", nil
+}
+
+// faultReason is the reason that the form starts with.
+func faultReason(here locale.Locale, f dlq.Fault) string {
+	key := "fault.reason"
+	if f.SafeCount() == 0 {
+		key = "fault.reason_plan"
+	}
+	return here.Text(key, "id", strconv.Itoa(int(f.ID)))
 }
 
 // staying is what a safe replay of the fault leaves.

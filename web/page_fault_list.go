@@ -77,7 +77,7 @@ func (s *Server) showFaultList(c echo.Context, was refused) error {
 		Caption: here.Text("faults.caption." + string(q.filter.Tab)), Replay: s.replayForm(c, here.Text("faults.reason"), was),
 		Empty: noFaults(here, q, counts),
 	}
-	v.OpenFaults = deref(v.Nav.Faults)
+	v.OpenFaults, v.Replay.Target = deref(v.Nav.Faults), "group"
 	v.Pager = firstPager(here, q.address(q.filter.Tab, ""), q.page.Cursor, page.Next, func(cursor string) string { return q.address(q.filter.Tab, cursor) })
 	for _, f := range page.Items {
 		v.Rows = append(v.Rows, faultRow(here, f))

@@ -97,8 +97,9 @@ func (s *Server) showLetterList(c echo.Context, was refused) error {
 	v := views.LetterList{
 		Frame: s.pageFrame(c, "letters", here.Text("letters.title"), crumbs(here, "letters", "")...),
 		Tabs:  letterTabs(here, q), Filter: letterFilterBar(here, q, known), Total: int(total), Bounded: bounded,
-		Open: q.filter.State == dlq.Open || q.filter.State == 0, Replay: s.replayForm(c, here.Text("letters.reason"), was),
+		States: q.filter.State == 0, Open: q.filter.State == dlq.Open || q.filter.State == 0, Replay: s.replayForm(c, here.Text("letters.reason"), was),
 	}
+	v.Replay.Target = "group"
 	if q.filter.State == dlq.Open {
 		v.Query = address("", q.pairs()...)
 	}

@@ -19,7 +19,7 @@ func (s *Server) letterView(c echo.Context, at letterAddress, f letterFacts, was
 	title := here.Text("letter.no_event_id")
 	preset := here.Text("letter.reason_no_id")
 	if l.EventID != nil {
-		title, preset = *l.EventID, here.Text("letter.reason", "id", *l.EventID)
+		title, preset = *l.EventID, here.Text("letter.reason")
 	}
 	masked := ""
 	if !mayRead {

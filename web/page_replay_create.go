@@ -106,9 +106,6 @@ func orderOf(c echo.Context) (replayOrder, error) {
 		if form.Get("target") == "origin" {
 			order.target = dlq.ToOrigin
 		}
-		if form.Get("target") == "safe" || form.Get("target") == "" {
-			order.target = dlq.ToGroup
-		}
 	default:
 		return order, invalid("action", "is safe, plan or override")
 	}

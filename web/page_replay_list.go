@@ -132,10 +132,12 @@ func outcomeWhole(r dlq.Replay) int {
 func replaySays(here locale.Locale, r dlq.Replay) string {
 	var parts []string
 	for _, count := range outcomeSplit(r.Outcomes) {
-		parts = append(parts, here.Text("replay.says.count", "n", count.N, "outcome", lowerFirst(here, here.Text("outcome."+count.Name))))
+		parts = append(parts, here.Text("replay.said."+count.Name, "n", count.N))
 	}
 	all := strings.Join(parts, here.Text("list.comma"))
 	switch state := replayStateWord(r); {
+	case r.Total == 0 && r.Sent == 0:
+		return here.Text("replay.says.nothing")
 	case state == "planned", state == "awaiting_approval", state == "scheduled":
 		return here.Text("replay.says.waiting_start", "n", r.Total)
 	case state == "running" && all == "":
@@ -152,12 +154,4 @@ func replaySays(here locale.Locale, r dlq.Replay) string {
 		return here.Text("replay.says.done_unseen", "n", unseen(r), "parts", all)
 	}
 	return here.Text("replay.says.done", "parts", all)
-}
-
-// lowerFirst writes a word as it stands inside a sentence.
-func lowerFirst(here locale.Locale, s string) string {
-	if here.Tag != locale.English || s == "" {
-		return s
-	}
-	return strings.ToLower(s[:1]) + s[1:]
 }

@@ -12,6 +12,7 @@ import (
 	"oncemore/internal/access"
 	"oncemore/views"
 	"oncemore/views/locale"
+	"oncemore/views/ui"
 )
 
 // refusedShown is how many refusals the plan's page lists.
@@ -44,6 +45,9 @@ func (s *Server) showReplayPlan(c echo.Context, was refused) error {
 		Verdicts: verdictSplit(r.Verdicts), Targets: planTargets(r.Targets), Refused: refusedRows(here, left.Items), RefusedN: r.Refused,
 		Overrides: overrideRows(r.Overrides), Form: form, Confirm: planConfirm(here, r), Approval: approvalOf(c, r),
 		Target: targetNames[r.Target],
+	}
+	if r.Target == dlq.ToGroup {
+		v.Targetless = targetless(left.Items)
 	}
 	if left.Next != "" {
 		v.RefusedAll = address("/replays/"+strconv.FormatInt(id, 10), "tab", "refused")
@@ -78,6 +82,17 @@ func refusedRows(here locale.Locale, refusals []dlq.Refusal) []views.RefusedRow 
 		}
 	}
 	return rows
+}
+
+// targetless are the refused letters that no topic reaches only their own group.
+func targetless(refusals []dlq.Refusal) []string {
+	var ids []string
+	for _, f := range refusals {
+		if f.Reason.Key == "reason.no_group_target" || f.Reason.Key == "reason.no_group" {
+			ids = append(ids, f.LetterID.String())
+		}
+	}
+	return ids
 }
 
 // overridesOf reads the ticked boxes back: letter|verdict|group|verdict|group…
@@ -117,7 +132,7 @@ func planConfirm(here locale.Locale, r dlq.Replay) string {
 	}
 	var split []string
 	for _, count := range verdictSplit(r.Verdicts) {
-		split = append(split, here.Text("fault.stay_one", "n", count.N, "verdict", lowerFirst(here, here.Text("verdict."+count.Name))))
+		split = append(split, here.Text("fault.stay_one", "n", count.N, "verdict", here.Inside(here.Text(ui.VerdictKey(count.Name)))))
 	}
 	return here.Text("plan.confirm", "items", here.Text("plan.items", "n", r.Total), "target", targetNamesOf(here, r.Targets),
 		"split", strings.Join(split, here.Text("list.comma")))

@@ -70,7 +70,9 @@ func (s *Server) sourceRows(ctx context.Context, overview dlq.Overview, gaps []d
 		return nil, fmt.Errorf("list sources of faults: %w", err)
 	}
 	for _, f := range faults.Items {
-		at(f.Cluster, f.Source)
+		if row := at(f.Cluster, f.Source); row.DrainedAt == nil || f.LastSeen.After(*row.DrainedAt) {
+			row.DrainedAt = ptr(f.LastSeen)
+		}
 	}
 	for _, a := range overview.Ages {
 		at(a.Cluster, a.Source)

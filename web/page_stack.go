@@ -24,7 +24,7 @@ func (s *Server) stackOf(here locale.Locale, l dlq.LetterDetail, body dlq.Body, 
 	if !mayRead {
 		trace = maskText(trace)
 	}
-	lines := textLines(cutBytes([]byte(strings.ReplaceAll(trace, "\r\n", "\n")), shownStack))
+	lines := textLines(cutBytes([]byte(strings.TrimRight(strings.ReplaceAll(trace, "\r\n", "\n"), "\n")), shownStack))
 	v := views.Stack{Rest: lines}
 	skipped := 0
 	for i, line := range lines {
@@ -43,6 +43,9 @@ func (s *Server) stackOf(here locale.Locale, l dlq.LetterDetail, body dlq.Body, 
 			}
 			v.Head = append(v.Head, views.CodeLine{Tokens: []views.Token{{Class: "own", Text: text}}})
 		}
+	}
+	if v.Frames == 0 { // no trace of frames, but a chain of causes
+		v.Head = lines[:min(len(lines), 40)]
 	}
 	if skipped > 0 {
 		v.Head = append(v.Head, views.CodeLine{Tokens: []views.Token{{Class: "m", Text: "  " + here.Text("stack.more", "n", skipped)}}})

@@ -187,3 +187,11 @@ func (l Locale) Moment(t time.Time) string {
 
 // Plain writes a number that is no count, such as an id: without separators.
 func Plain(n int64) string { return strconv.FormatInt(n, 10) }
+
+// Inside writes a label as it stands inside a sentence: without its capital.
+func (l Locale) Inside(label string) string {
+	if l.Tag != English || label == "" {
+		return label
+	}
+	return strings.ToLower(label[:1]) + label[1:]
+}
