@@ -3,16 +3,19 @@ package dlq
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
 	orderRecords = 20_000          // records of one partition that are looked through for later events of a key
-	orderTimeout = 3 * time.Second // for all partitions of one judgement
+	orderTimeout = 3 * time.Second // for one partition
+	orderReaders = 4               // partitions read at a time
 	orderLater   = 100             // later events of one key that are told apart
 )
 
@@ -37,36 +40,44 @@ type follower struct {
 // replay is. Later events that are open letters of the same group were not.
 func (j *Judge) checkOrder(ctx context.Context, inquiries []inquiry) error {
 	wanted := map[place]map[int64]bool{}
-	for _, q := range inquiries {
-		if p, offset, ok := q.subject.place(); ok && q.ordered() {
-			if wanted[p] == nil {
-				wanted[p] = map[int64]bool{}
-			}
-			wanted[p][offset] = true
-		}
-	}
-	found := j.followers(ctx, wanted)
+	var checked []*asked
 	for i := range inquiries {
 		for k := range inquiries[i].groups {
 			a := &inquiries[i].groups[k]
 			if !a.ordered() {
 				continue
 			}
-			r, err := j.outOfOrder(ctx, *a, found)
-			if err != nil {
-				return err
+			checked = append(checked, a)
+			if p, offset, ok := a.subject.place(); ok {
+				addTo(wanted, p, offset)
 			}
-			if r != nil {
-				a.verdict, a.reason = OutOfOrder, *r
-			}
+		}
+	}
+	if len(checked) == 0 {
+		return nil
+	}
+	found := j.followers(ctx, wanted)
+	waiting, err := j.waiting(ctx, checked, found)
+	if err != nil {
+		return err
+	}
+	for _, a := range checked {
+		if r := outOfOrder(*a, found, waiting); r != nil {
+			a.verdict, a.reason = OutOfOrder, *r
 		}
 	}
 	return nil
 }
 
-func (a asked) ordered() bool { return a.verdict == Safe && a.known != nil && a.known.OrderKey }
+// addTo puts a value into a set of sets.
+func addTo[K, V comparable](sets map[K]map[V]bool, k K, v V) {
+	if sets[k] == nil {
+		sets[k] = map[V]bool{}
+	}
+	sets[k][v] = true
+}
 
-func (q inquiry) ordered() bool { return slices.ContainsFunc(q.groups, asked.ordered) }
+func (a asked) ordered() bool { return a.verdict == Safe && a.known != nil && a.known.OrderKey }
 
 // place is where the letter's own record stands; ok is false when not known.
 func (s Subject) place() (p place, offset int64, ok bool) {
@@ -77,70 +88,90 @@ func (s Subject) place() (p place, offset int64, ok bool) {
 }
 
 // outOfOrder says why a group may meet the event out of order; nil: it does not.
-func (j *Judge) outOfOrder(ctx context.Context, a asked, found map[place]map[int64]*follower) (*Reason, error) {
+func outOfOrder(a asked, found map[place]map[int64]*follower, waiting map[line]map[int64]bool) *Reason {
 	p, offset, ok := a.subject.place()
 	if !ok {
-		return ptr(reason("reason.out_of_order.unnamed")), nil
+		return ptr(reason("reason.out_of_order.unnamed"))
 	}
 	f := found[p][offset]
 	switch {
 	case f == nil || f.unread:
-		return ptr(reason("reason.out_of_order.unread", "topic", p.topic, "partition", p.partition, "at", instant(a.now))), nil
+		return ptr(reason("reason.out_of_order.unread", "topic", p.topic, "partition", p.partition, "at", instant(a.now)))
 	case f.trimmed:
-		return ptr(reason("reason.out_of_order.trimmed", "topic", p.topic, "partition", p.partition)), nil
+		return ptr(reason("reason.out_of_order.trimmed", "topic", p.topic, "partition", p.partition))
 	case f.noKey:
-		return nil, nil
+		return nil
 	}
-	consumed, err := j.withoutLetters(ctx, a.group, p, f.later)
-	if err != nil {
-		return nil, err
+	for _, later := range f.later {
+		if !waiting[line{a.group, p}][later] {
+			return ptr(reason("reason.out_of_order.later", "offset", later, "topic", p.topic, "partition", p.partition))
+		}
 	}
-	switch {
-	case len(consumed) > 0:
-		return ptr(reason("reason.out_of_order.later", "offset", consumed[0], "topic", p.topic, "partition", p.partition)), nil
-	case !f.whole || len(f.later) == orderLater:
-		return ptr(reason("reason.out_of_order.beyond", "scanned", f.scanned)), nil
+	if !f.whole || len(f.later) == orderLater {
+		return ptr(reason("reason.out_of_order.beyond", "scanned", f.scanned))
 	}
-	return nil, nil
+	return nil
 }
 
-const sqlLaterLetters = `
-SELECT d.origin_offset FROM dead_letter d
+// line is what one group reads of one partition, in order.
+type line struct {
+	group string
+	place place
+}
+
+const sqlWaitingLetters = `
+SELECT DISTINCT d.origin_offset FROM dead_letter d
 WHERE d.group_id = (SELECT id FROM letter_name WHERE kind = 1 AND name = @group) AND d.state IN (1, 2)
   AND d.origin_id = (SELECT id FROM letter_name WHERE kind = 3 AND name = @topic)
   AND d.origin_partition = @partition AND d.origin_offset = ANY(@offsets)`
 
-// withoutLetters leaves out the offsets that wait as letters of the group: their
-// events had no effect either.
-func (j *Judge) withoutLetters(ctx context.Context, group string, p place, offsets []int64) ([]int64, error) {
-	if len(offsets) == 0 {
-		return nil, nil
+// waiting tells which of the later events wait as letters of the same group:
+// those had no effect either. It is one statement for each group and partition.
+func (j *Judge) waiting(ctx context.Context, checked []*asked, found map[place]map[int64]*follower) (map[line]map[int64]bool, error) {
+	later := map[line]map[int64]bool{}
+	for _, a := range checked {
+		p, offset, ok := a.subject.place()
+		if f := found[p][offset]; ok && f != nil {
+			for _, o := range f.later {
+				addTo(later, line{a.group, p}, o)
+			}
+		}
 	}
-	rows, err := j.pool.Query(ctx, sqlLaterLetters, pgx.NamedArgs{
-		"group": group, "topic": p.topic, "partition": p.partition, "offsets": offsets})
-	if err != nil {
-		return nil, fmt.Errorf("query later letters of %s: %w", group, err)
+	out := make(map[line]map[int64]bool, len(later))
+	for l, offsets := range later {
+		rows, err := j.pool.Query(ctx, sqlWaitingLetters, pgx.NamedArgs{"group": l.group, "topic": l.place.topic,
+			"partition": l.place.partition, "offsets": slices.Collect(maps.Keys(offsets))})
+		if err != nil {
+			return nil, fmt.Errorf("query waiting letters of %s: %w", l.group, err)
+		}
+		var offset int64
+		if _, err := pgx.ForEachRow(rows, []any{&offset}, func() error { addTo(out, l, offset); return nil }); err != nil {
+			return nil, fmt.Errorf("read waiting letters of %s: %w", l.group, err)
+		}
 	}
-	letters, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return nil, fmt.Errorf("read later letters of %s: %w", group, err)
-	}
-	return slices.DeleteFunc(slices.Clone(offsets), func(o int64) bool { return slices.Contains(letters, o) }), nil
+	return out, nil
 }
 
-// followers looks at what stands after the wanted offsets, one pass a partition.
+// followers looks at what stands after the wanted offsets, one pass a partition,
+// a few partitions at a time.
 func (j *Judge) followers(ctx context.Context, wanted map[place]map[int64]bool) map[place]map[int64]*follower {
-	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
-	defer cancel()
 	out := make(map[place]map[int64]*follower, len(wanted))
+	var work errgroup.Group
+	work.SetLimit(orderReaders)
 	for p, offsets := range wanted {
 		found := make(map[int64]*follower, len(offsets))
 		for o := range offsets {
 			found[o] = &follower{unread: true}
 		}
 		out[p] = found
-		j.topo.follow(ctx, p, found)
+		work.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, orderTimeout)
+			defer cancel()
+			j.topo.follow(ctx, p, found)
+			return nil
+		})
 	}
+	_ = work.Wait() // what could not be read stays unread
 	return out
 }
 

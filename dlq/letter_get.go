@@ -45,6 +45,7 @@ type LetterDetail struct {
 	EventIDAlt   *string // trimmed or unquoted form of the event id, where it differs
 	FaultMessage string  // normalised message of its fault
 	FaultOpen    int64   // open letters in its fault
+	FaultPlace   int     // of an open letter among those, newest is 1; 0 beyond CountLimit or not open
 	Owner        *string
 	BodySize     int            // of the value, in bytes
 	KeyPreview   []byte         // first 128 bytes of the key; nil is null
@@ -56,6 +57,8 @@ type LetterDetail struct {
 
 const sqlLetter = `SELECT` + letterSelect + `, d.event_id_alt, f.message,
   f.open_n + coalesce((SELECT sum(n) FROM fault_delta x WHERE x.fault_id = f.id AND x.state = 1), 0)::bigint,
+  (SELECT count(*) FROM (SELECT 1 FROM dead_letter n
+    WHERE d.state = 1 AND n.fault_id = d.fault_id AND n.state = 1 AND n.id >= d.id LIMIT @bound) x),
   w.name, coalesce(octet_length(b.value), 0), substring(b.key FROM 1 FOR 128), coalesce(octet_length(b.key), 0)
 FROM dead_letter d` + letterNames + `
 JOIN fault f ON f.id = d.fault_id
@@ -95,7 +98,7 @@ func (l *Letters) Get(ctx context.Context, id uuid.UUID) (LetterDetail, error) {
 	var d LetterDetail
 	err := snapshot(ctx, l.pool, func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
-		args := pgx.NamedArgs{"id": id}
+		args := pgx.NamedArgs{"id": id, "bound": CountLimit + 1}
 		found := false
 		b.Queue(sqlLetter, args).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
@@ -130,7 +133,10 @@ func queueRows[T any](b *pgx.Batch, sql string, args pgx.NamedArgs, scan pgx.Row
 }
 
 func (d *LetterDetail) scan(row pgx.CollectableRow) (err error) {
-	d.Letter, err = scanLetter(row, &d.EventIDAlt, &d.FaultMessage, &d.FaultOpen, &d.Owner, &d.BodySize, &d.KeyPreview, &d.KeySize)
+	d.Letter, err = scanLetter(row, &d.EventIDAlt, &d.FaultMessage, &d.FaultOpen, &d.FaultPlace, &d.Owner, &d.BodySize, &d.KeyPreview, &d.KeySize)
+	if d.FaultPlace > CountLimit {
+		d.FaultPlace = 0
+	}
 	return err
 }
 

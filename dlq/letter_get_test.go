@@ -103,3 +103,15 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 		t.Errorf("an empty value came back as null, %v", err)
 	}
 }
+
+func TestALettersPlaceInItsFault(t *testing.T) {
+	t.Parallel()
+	s := newSeed(t)
+	ids := s.add(seedLetter{message: "a"}, seedLetter{message: "b"}, seedLetter{message: "a"}, seedLetter{message: "a", state: Resolved}, seedLetter{message: "a"})
+	for i, want := range map[int]int{0: 3, 1: 1, 2: 2, 3: 0, 4: 1} {
+		d, err := NewLetters(s.pool).Get(t.Context(), ids[i])
+		if err != nil || d.FaultPlace != want {
+			t.Errorf("letter %d stands at %d of %d, want %d (%v)", i, d.FaultPlace, d.FaultOpen, want, err)
+		}
+	}
+}
