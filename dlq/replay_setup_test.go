@@ -101,6 +101,10 @@ func (s *replayShop) must(_ any, err error) {
 // connect makes the services anew, with what groups are known now.
 func (s *replayShop) connect(change ...func(*ReplayOptions)) {
 	s.t.Helper()
+	s.must(nil, s.open(change...))
+}
+
+func (s *replayShop) open(change ...func(*ReplayOptions)) (err error) {
 	opts := ReplayOptions{
 		SettleAfter: 30 * time.Second, SendTimeout: 4 * time.Second, Poll: 50 * time.Millisecond,
 		StepTime: 3 * time.Second, Lease: 15 * time.Second, Patience: time.Second, Log: testLog(),
@@ -110,11 +114,8 @@ func (s *replayShop) connect(change ...func(*ReplayOptions)) {
 	}
 	clusters := map[string]*Cluster{"shop": s.cluster}
 	s.judge = NewJudge(s.pool, clusters, s.groups, time.Now)
-	var err error
 	s.replays, err = NewReplays(s.pool, clusters, s.judge, NewOrigins(s.pool, s.judge.Topology()), opts)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	return err
 }
 
 // evidence is the shop's table of consume records.
