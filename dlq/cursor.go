@@ -44,7 +44,8 @@ func (c cursor) encode(filter any) string {
 // *ErrBadFilter.
 func decodeCursor(text string, filter any) (cursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) != 34 || b[0] != cursorVersion || (b[1] != older && b[1] != newer) {
+	if err != nil || len(text) != 46 || len(b) != 34 || // the decoder skips line breaks
+		b[0] != cursorVersion || (b[1] != older && b[1] != newer) {
 		return cursor{}, errBadCursor
 	}
 	if string(b[2:10]) != string(filterHash(filter)) {
