@@ -26,7 +26,8 @@ type partitionBatch struct {
 	From, Next int64
 	Records    []*kgo.Record
 	conf       dialect.Configured
-	reread     bool // below a position that was passed once: copies are possible
+	cursor     *drainCursor // that fetched it
+	reread     bool         // below a position that was passed once: copies are possible
 }
 
 // arrival is a dead letter on its way into the tables.

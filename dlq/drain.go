@@ -88,8 +88,14 @@ func (d *Drainer) Run(ctx context.Context) error {
 	d.client = client
 	defer d.leave()
 	go KeepMonths(ctx, d.conf.Pool, d.conf.Log)
-	for ctx.Err() == nil {
-		d.step(ctx)
+	batches := make(chan batch)
+	go d.fetch(ctx, batches)
+	for b := range batches {
+		if !d.storeUntilDone(ctx, b) {
+			break
+		}
+	}
+	for range batches { // until fetch has ended
 	}
 	return nil
 }
@@ -126,8 +132,35 @@ func (d *Drainer) leave() {
 	d.client.CloseAllowingRebalance()
 }
 
-// step fetches once and stores what came.
-func (d *Drainer) step(ctx context.Context) {
+// batch is parts that are stored together, as they were read.
+type batch struct {
+	parts    []*partitionBatch
+	arrivals []*arrival
+	counts   []int // records of each part
+}
+
+// fetch polls until ctx ends, and reads what comes. Fetching and reading go on
+// while the batch before is stored.
+func (d *Drainer) fetch(ctx context.Context, out chan<- batch) {
+	defer close(out)
+	for ctx.Err() == nil {
+		for _, parts := range split(d.poll(ctx)) {
+			b := batch{parts: parts, arrivals: d.intake.read(parts)}
+			for _, p := range parts {
+				b.counts = append(b.counts, len(p.Records))
+			}
+			d.addInHand(parts, 1)
+			select {
+			case out <- b:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// poll fetches once.
+func (d *Drainer) poll(ctx context.Context) []*partitionBatch {
 	pollCtx, cancel := context.WithTimeout(ctx, pollFor)
 	fetches := d.client.PollRecords(pollCtx, batchRecords)
 	cancel()
@@ -135,14 +168,10 @@ func (d *Drainer) step(ctx context.Context) {
 	parts := d.sort(ctx, fetches)
 	d.client.AllowRebalance()
 	d.renew(ctx, renewed)
-	for _, batch := range split(parts) {
-		if !d.storeUntilDone(ctx, batch) {
-			return
-		}
-	}
 	if failing && len(parts) == 0 {
 		pause(ctx, retryMin) // the client gives an error again at once
 	}
+	return parts
 }
 
 // pause waits, or until ctx ends.
@@ -194,27 +223,24 @@ func (d *Drainer) renew(ctx context.Context, topics []string) {
 
 // storeUntilDone tries a batch until it is stored or another replica has it. It
 // returns false when the time to finish is over.
-func (d *Drainer) storeUntilDone(ctx context.Context, batch []*partitionBatch) bool {
+func (d *Drainer) storeUntilDone(ctx context.Context, b batch) bool {
 	ctx, cancel := finishing(ctx)
 	defer cancel()
-	counts := make([]int, len(batch)) // now: parts shrink when they go record by record
-	for i, p := range batch {
-		counts[i] = len(p.Records)
-	}
+	defer d.addInHand(b.parts, -1)
 	for wait := retryMin; ; wait = min(2*wait, retryMax) {
-		err := d.intake.store(ctx, batch)
+		err := d.intake.store(ctx, b.parts, b.arrivals)
 		switch {
 		case err == nil:
-			d.stored(batch, counts)
+			d.stored(b)
 			return true
 		case errors.Is(err, errStale):
-			d.stale(ctx, batch)
+			d.stale(ctx, b.parts)
 			return true
 		case ctx.Err() != nil:
 			return false
 		}
 		d.conf.Log.ErrorContext(ctx, "dead letters not stored, trying again", "cluster", d.conf.Cluster.Name, "error", err)
-		for _, p := range batch {
+		for _, p := range b.parts {
 			d.failed(p.Topic, err)
 		}
 		pause(ctx, wait)

@@ -31,6 +31,7 @@ type drainCursor struct {
 	end       int64 // of the log, when last heard
 	rereadEnd int64 // below it, records were passed once before the log was cut
 	stale     bool  // the position in the database is another one
+	inHand    int   // batches that are fetched and not yet stored
 }
 
 // assigned positions new partitions: not where the group's offsets say, but where
@@ -204,7 +205,7 @@ func (d *Drainer) sort(ctx context.Context, fetches kgo.Fetches) []*partitionBat
 	})
 	var stale []topicPartition
 	for tp, c := range d.cursors {
-		if c.stale {
+		if c.stale && c.inHand == 0 {
 			stale = append(stale, tp)
 		}
 	}
@@ -228,7 +229,7 @@ func (d *Drainer) part(t kgo.FetchTopic, p kgo.FetchPartition) *partitionBatch {
 	}
 	source, _ := match(d.sources, t.Topic)
 	part := &partitionBatch{cluster: d.conf.Cluster.Name, Topic: t.Topic, TopicID: c.topicID, Partition: p.Partition,
-		From: c.next, Next: last + 1, conf: source.Configured, reread: first < c.rereadEnd}
+		From: c.next, Next: last + 1, cursor: c, conf: source.Configured, reread: first < c.rereadEnd}
 	for _, r := range p.Records {
 		if !r.Attrs.IsControl() {
 			part.Records = append(part.Records, r)
@@ -262,18 +263,16 @@ func (d *Drainer) reopen(ctx context.Context, stale []topicPartition) {
 }
 
 // stored counts a batch and shows the group where it is.
-func (d *Drainer) stored(batch []*partitionBatch, counts []int) {
+func (d *Drainer) stored(b batch) {
 	d.mu.Lock()
 	offsets := map[string]map[int32]kgo.EpochOffset{}
-	for i, p := range batch {
+	for i, p := range b.parts {
 		s := d.statusOf(p.Topic)
 		s.LastError, s.LastErrorAt = "", time.Time{}
-		if counts[i] > 0 {
-			s.Drained, s.LastArrival = s.Drained+int64(counts[i]), d.conf.Clock()
+		if b.counts[i] > 0 {
+			s.Drained, s.LastArrival = s.Drained+int64(b.counts[i]), d.conf.Clock()
 		}
-		if c := d.cursors[topicPartition{p.Topic, p.Partition}]; c != nil && c.topicID == p.TopicID {
-			c.stored = p.Next
-		}
+		p.cursor.stored = p.Next
 		if offsets[p.Topic] == nil {
 			offsets[p.Topic] = map[int32]kgo.EpochOffset{}
 		}
@@ -284,14 +283,22 @@ func (d *Drainer) stored(batch []*partitionBatch, counts []int) {
 }
 
 // stale marks the partitions of a batch that was fenced.
-func (d *Drainer) stale(ctx context.Context, batch []*partitionBatch) {
+func (d *Drainer) stale(ctx context.Context, parts []*partitionBatch) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, p := range batch {
+	for _, p := range parts {
 		d.conf.Log.InfoContext(ctx, "another replica drains this partition, looking again", "cluster", d.conf.Cluster.Name,
 			"topic", p.Topic, "partition", p.Partition, "offset", p.From)
-		if c := d.cursors[topicPartition{p.Topic, p.Partition}]; c != nil {
-			c.stale = true
-		}
+		p.cursor.stale = true
+	}
+}
+
+// addInHand counts the batches of each part's cursor: a partition is opened again
+// only when nothing of it is on its way to the database.
+func (d *Drainer) addInHand(parts []*partitionBatch, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range parts {
+		p.cursor.inHand += n
 	}
 }

@@ -32,11 +32,10 @@ func newIntake(pool *pgxpool.Pool, cluster string, dialects *dialect.Set, log *s
 }
 
 // store commits the letters of all parts and their new positions in one
-// transaction. If the data is at fault, it goes record by record, so that one
-// cannot hold up the others. Errors: errStale, or the database's, and then nothing
-// of the batch that was not returned as an error is lost: it has to be given again.
-func (in *intake) store(ctx context.Context, parts []*partitionBatch) error {
-	arrivals := in.read(parts)
+// transaction; arrivals is what read made of them. If the data is at fault, it goes
+// record by record, so that one cannot hold up the others. Errors: errStale, or the
+// database's; what was not stored then has to be given again.
+func (in *intake) store(ctx context.Context, parts []*partitionBatch, arrivals []*arrival) error {
 	err := in.commit(ctx, parts, arrivals)
 	if monthMissing(err) {
 		if err := EnsureMonths(ctx, in.pool); err != nil {

@@ -58,9 +58,14 @@ func (b *intakeBundle) open(topic uuid.UUID) {
 // store feeds records as the next ones of the partition.
 func (b *intakeBundle) store(records ...*kgo.Record) {
 	b.t.Helper()
-	if err := b.in.store(b.ctx, []*partitionBatch{b.part(records...)}); err != nil {
+	if err := b.try(b.part(records...)); err != nil {
 		b.t.Fatalf("store: %v", err)
 	}
+}
+
+func (b *intakeBundle) try(part *partitionBatch) error {
+	parts := []*partitionBatch{part}
+	return b.in.store(b.ctx, parts, b.in.read(parts))
 }
 
 func (b *intakeBundle) part(records ...*kgo.Record) *partitionBatch {
@@ -276,7 +281,7 @@ func TestStaleReplicaChangesNothing(t *testing.T) {
 	mine, theirs := b.part(failure{event: "a"}.record()), *b
 	theirs.next = 0
 	theirs.store(failure{event: "a"}.record(), failure{event: "b"}.record())
-	if err := b.in.store(b.ctx, []*partitionBatch{mine}); err != errStale {
+	if err := b.try(mine); err != errStale {
 		t.Errorf("got %v, want errStale", err)
 	}
 	b.wantCounts(map[string]int64{"dead_letter": 2, "letter_occurrence": 0})
@@ -499,14 +504,14 @@ func TestDatabaseThatIsAwayIsNoRecordsFault(t *testing.T) {
 	if _, err := b.pool.Exec(b.ctx, "ALTER TABLE dead_letter RENAME TO away"); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.in.store(b.ctx, []*partitionBatch{part}); err == nil {
+	if err := b.try(part); err == nil {
 		t.Fatal("no error")
 	}
 	if _, err := b.pool.Exec(b.ctx, "ALTER TABLE away RENAME TO dead_letter"); err != nil {
 		t.Fatal(err)
 	}
 	b.wantCounts(map[string]int64{"dead_letter": 0, "letter_identity": 0, "drain_position WHERE next_offset = 0": 1})
-	if err := b.in.store(b.ctx, []*partitionBatch{part}); err != nil {
+	if err := b.try(part); err != nil {
 		t.Fatal(err)
 	}
 	b.wantCounts(map[string]int64{"dead_letter": 1})
