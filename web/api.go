@@ -38,6 +38,7 @@ func (s *Server) registerAPI(g *echo.Group) {
 	g.POST("/consumers/:group/pause", s.apiConsumerAct(s.Fleet.Pause))
 	g.POST("/consumers/:group/resume", s.apiConsumerAct(s.Fleet.Resume))
 	g.GET("/audit", s.apiAudit, read)
+	g.GET("/checks", s.apiChecks, read)
 	g.GET("/openapi.json", s.apiDocument, read)
 }
 

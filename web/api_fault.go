@@ -8,6 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"oncemore/dlq"
+	"oncemore/internal/access"
 )
 
 type faultJSON struct {
@@ -34,6 +35,13 @@ type faultCounts struct {
 	Replaying int64 `json:"replaying"`
 	Resolved  int64 `json:"resolved"`
 	Discarded int64 `json:"discarded"`
+}
+
+func faultFor(reader access.Actor) func(dlq.Fault) faultJSON {
+	return func(f dlq.Fault) faultJSON {
+		f.Message = *messageFor(reader, &f.Message)
+		return faultOf(f)
+	}
 }
 
 func faultOf(f dlq.Fault) faultJSON {
@@ -82,7 +90,7 @@ func (s *Server) apiFaults(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("list faults: %w", err)
 	}
-	return answer(c, http.StatusOK, listOf(found.Items, found.Next, faultOf))
+	return answer(c, http.StatusOK, listOf(found.Items, found.Next, faultFor(actorOf(c))))
 }
 
 func (s *Server) apiFault(c echo.Context) error {
@@ -97,5 +105,5 @@ func (s *Server) apiFault(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("get fault %d: %w", id, err)
 	}
-	return answer(c, http.StatusOK, faultOf(fault))
+	return answer(c, http.StatusOK, faultFor(actorOf(c))(fault))
 }

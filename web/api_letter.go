@@ -54,6 +54,23 @@ type letterJSON struct {
 	Flags         []string   `json:"flags"`
 }
 
+// letterFor maps letters for a reader. Error messages quote what was in the
+// message, so they are masked like it.
+func letterFor(reader access.Actor) func(dlq.Letter) letterJSON {
+	return func(l dlq.Letter) letterJSON {
+		l.ErrorMessage = messageFor(reader, l.ErrorMessage)
+		return letterOf(l)
+	}
+}
+
+func messageFor(reader access.Actor, text *string) *string {
+	if text == nil || reader.May(access.ReadPayload) {
+		return text
+	}
+	hidden := maskText(*text)
+	return &hidden
+}
+
 func letterOf(l dlq.Letter) letterJSON {
 	return letterJSON{
 		ID: l.ID, State: letterStateNames[l.State], StateAt: instant(&l.StateAt),
@@ -124,7 +141,7 @@ func (s *Server) apiLetters(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("list letters: %w", err)
 	}
-	return answer(c, http.StatusOK, listOf(found.Items, found.Next, letterOf))
+	return answer(c, http.StatusOK, listOf(found.Items, found.Next, letterFor(actorOf(c))))
 }
 
 type verdictJSON struct {
@@ -185,7 +202,7 @@ func (s *Server) apiLetter(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, here := c.Request().Context(), localeOf(c)
+	ctx, here, reader := c.Request().Context(), localeOf(c), actorOf(c)
 	letter, err := s.Letters.Get(ctx, id)
 	if err != nil {
 		return fmt.Errorf("get letter %s: %w", id, err)
@@ -203,8 +220,8 @@ func (s *Server) apiLetter(c echo.Context) error {
 		return err
 	}
 	return answer(c, http.StatusOK, letterDetailJSON{
-		letterJSON: letterOf(letter.Letter), Verdicts: verdictsOf(here, groups), Timeline: timelineOf(here, timeline),
-		Headers: headersOf(body.Headers, actorOf(c), letter.EventID), Outcomes: outcomesOf(here, letter.Replays),
+		letterJSON: letterFor(reader)(letter.Letter), Verdicts: verdictsOf(here, groups), Timeline: timelineOf(here, timeline, reader),
+		Headers: headersOf(body.Headers, reader, letter.EventID), Outcomes: outcomesOf(here, letter.Replays),
 	})
 }
 
@@ -268,10 +285,10 @@ func (s *Server) apiLetterBody(c echo.Context) error {
 	})
 }
 
-func timelineOf(here locale.Locale, events []dlq.TimelineEvent) []timelineJSON {
+func timelineOf(here locale.Locale, events []dlq.TimelineEvent, reader access.Actor) []timelineJSON {
 	all := make([]timelineJSON, 0, len(events))
 	for _, e := range events {
-		all = append(all, timelineJSON{Kind: e.Kind, At: instant(e.At), Text: localised(here, e.Key, e.Args, e.Text)})
+		all = append(all, timelineJSON{Kind: e.Kind, At: instant(e.At), Text: messageFor(reader, localised(here, e.Key, e.Args, e.Text))})
 	}
 	return all
 }

@@ -91,6 +91,12 @@ func TestLetterDetailKeepsEveryHeader(t *testing.T) {
 			t.Errorf("a viewer reads %q in\n%s", secret, all)
 		}
 	}
+	viewer := s.token(t, access.Viewer)
+	for _, path := range []string{"/api/v1/letters/" + id, "/api/v1/letters", "/api/v1/faults", "/api/v1/faults/1"} {
+		if all := s.ok(t, viewer, "GET", path, "").body; strings.Contains(all, "ada@example.com") {
+			t.Errorf("a viewer reads an address at %s: %s", path, all)
+		}
+	}
 	if !slices.Contains(masked, `event-id="payment-1" payment-1 false`) {
 		t.Errorf("a viewer does not read the event id: %v", masked)
 	}

@@ -101,11 +101,16 @@ func (s *Server) signIn(c echo.Context, name, password string) error {
 
 const sqlLoggedIn = `UPDATE app_user SET last_login_at = now() WHERE name = @name`
 
+const sqlSessionsSwept = `DELETE FROM sessions WHERE expiry < now()`
+
 func (s *Server) noteLogin(c echo.Context, actor access.Actor) error {
 	ctx := c.Request().Context()
 	return pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlLoggedIn, pgx.NamedArgs{"name": actor.User}); err != nil {
 			return fmt.Errorf("note log-in: %w", err)
+		}
+		if _, err := tx.Exec(ctx, sqlSessionsSwept); err != nil {
+			return fmt.Errorf("sweep sessions: %w", err)
 		}
 		if err := s.logins.succeeded(ctx, tx, actor.User, actor.From); err != nil {
 			return err

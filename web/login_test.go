@@ -3,6 +3,7 @@ package web_test
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -99,6 +100,26 @@ func TestSessionTokensAreHashed(t *testing.T) {
 	}
 	if stored == cookie.Value {
 		t.Error("sessions.token is the cookie itself")
+	}
+}
+
+func TestExpiredSessionsAreSwept(t *testing.T) {
+	t.Parallel()
+	s := setupSite(t)
+	old := s.signIn(t, access.Viewer)
+	if _, err := s.pool.Exec(t.Context(), "update sessions set expiry = now() - interval '1 second'"); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.get(t, old, "/api/v1/audit"); r.status != http.StatusUnauthorized {
+		t.Errorf("an expired session: %d, want 401", r.status)
+	}
+	s.signIn(t, access.Operator)
+	var n int
+	if err := s.pool.QueryRow(t.Context(), "select count(*) from sessions").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	if n != 1 {
+		t.Errorf("%d sessions are kept, want the live one", n)
 	}
 }
 
@@ -283,6 +304,25 @@ func TestAddressLocksOut(t *testing.T) {
 	}
 	if last.status != http.StatusTooManyRequests {
 		t.Errorf("the 51st account from one address: %d, want 429", last.status)
+	}
+}
+
+// Only a proxy that the config names may say where a request came from.
+func TestTrustedProxies(t *testing.T) {
+	t.Parallel()
+	s := setupSite(t, func(d *web.Deps) { d.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
+	r := s.request(t, http.MethodPost, "/login", loginForm("operator", password, "").Encode())
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("X-Forwarded-For", "203.0.113.66, 198.51.100.7")
+	if got := s.do(t, s.browser(t), r); got.status != http.StatusSeeOther {
+		t.Fatalf("log in through a proxy: %d", got.status)
+	}
+	var from string
+	if err := s.pool.QueryRow(t.Context(), "select from_addr from audit_log where action = 'session.started'").Scan(&from); err != nil {
+		t.Fatal(err)
+	}
+	if from != "198.51.100.7" {
+		t.Errorf("the log-in is from %s, want what the proxy added, not what the client sent", from)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 const (
 	bodyLimit      = 1 << 20 // of any request: ten thousand letter ids fit
 	requestTimeout = 30 * time.Second
+	planTimeout    = 5 * time.Minute // planning judges up to half a million letters
 )
 
 func (s *Server) newEcho() *echo.Echo {
@@ -163,7 +164,13 @@ func (s *Server) deadline(next echo.HandlerFunc) echo.HandlerFunc {
 			return next(c)
 		}
 		outside := c.Request()
-		ctx, cancel := context.WithTimeout(outside.Context(), requestTimeout)
+		timeout := requestTimeout
+		if outside.Method == http.MethodPost && strings.HasSuffix(c.Path(), "/replays") {
+			timeout = planTimeout
+		}
+		// Not every connection has deadlines; those of net/http do.
+		_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(timeout + requestTimeout))
+		ctx, cancel := context.WithTimeout(outside.Context(), timeout)
 		defer func() {
 			cancel()
 			c.SetRequest(outside)

@@ -30,12 +30,11 @@ type Server struct {
 	nav      navCounts
 	requests requestMetrics
 	open     map[string]bool // routes that need no account
-	close    []func()
 
 	crossOrigin *http.CrossOriginProtection
 }
 
-// New builds the server and its routes. Close ends what it started.
+// New builds the server and its routes. Close ends its streams.
 func New(d Deps) *Server {
 	s := &Server{
 		Deps: d, accounts: NewAccounts(d.Pool), tokens: NewTokens(d.Pool, d.Clock), logins: newLogins(d.Pool, d.Clock),
@@ -53,16 +52,11 @@ func New(d Deps) *Server {
 // Handler is the whole site.
 func (s *Server) Handler() http.Handler { return s.echo }
 
-// Close ends the open streams and the background work of the server.
-func (s *Server) Close() {
-	s.streams.end()
-	for _, f := range s.close {
-		f()
-	}
-}
+// Close ends the open streams.
+func (s *Server) Close() { s.streams.end() }
 
-// Time-outs of a connection. Writing has none of its own: a stream lives longer
-// than any page, so each answer sets its own deadline.
+// Time-outs of a connection. That for writing holds until the request's own is
+// set: by deadline, and by each event of a stream.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
@@ -116,7 +110,9 @@ func (s *Server) registerOpen() {
 	files := echo.WrapHandler(static.Handler())
 	for _, r := range []*echo.Route{
 		s.echo.GET("/healthz", s.healthz),
+		s.echo.HEAD("/healthz", s.healthz),
 		s.echo.GET("/readyz", s.readyz),
+		s.echo.HEAD("/readyz", s.readyz),
 		s.echo.GET("/metrics", s.metrics()),
 		s.echo.GET(static.Prefix+"*", files),
 		s.echo.HEAD(static.Prefix+"*", files),

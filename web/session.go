@@ -30,10 +30,8 @@ const (
 var errSignedOut = errors.New("web: not signed in")
 
 func (s *Server) newSessions() *scs.SessionManager {
-	store := pgxstore.New(s.Pool)
-	s.close = append(s.close, store.StopCleanup)
 	m := scs.New()
-	m.Store = store
+	m.Store = pgxstore.NewWithCleanupInterval(s.Pool, 0) // its own cleaner races with its stop: log-ins sweep instead
 	m.HashTokenInStore = true
 	m.Lifetime = sessionLifetime
 	m.Cookie.Name = "oncemore_session"
