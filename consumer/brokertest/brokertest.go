@@ -67,6 +67,7 @@ func Run(t *testing.T, broker Broker, emptyDatabase func(testing.TB) string) {
 		{"permanent goes to the dead letter at once", permanent},
 		{"exhausted retries go to the dead letter", exhausted},
 		{"a message without event id is a dead letter", missingEventID},
+		{"an event id too long for the column is a dead letter", longEventID},
 		{"dead letters are byte-identical", byteIdentical},
 		{"a poison message that panics is a dead letter", poison},
 		{"a discarded event leaves nothing", discarded},

@@ -102,6 +102,25 @@ func missingEventID(s *shop) {
 	s.effectsOnce(1)
 }
 
+// longEventID keeps records in a table with the specification's own widths.
+func longEventID(s *shop) {
+	s.exec(`ALTER TABLE mq_consume_record ALTER COLUMN event_id TYPE varchar(64)`)
+	long := order(2)
+	long.EventID = strings.Repeat("x", 65)
+	fits := order(3)
+	fits.EventID = strings.Repeat("支", 64)
+	s.publish(order(1).on(0), long.on(0), fits.on(0))
+	s.run(s.config(addPoints))
+	s.settled()
+	letters := s.letters()
+	if len(letters) != 1 || letters[0].EventID != long.EventID || letters[0].Attempt != 1 || !strings.Contains(letters[0].Text, "too long") {
+		s.Errorf("letters %+v", letters)
+	}
+	if s.points("1") != 100 || s.points("2") != 0 || s.points("3") != 100 {
+		s.Error("the long id took an effect or took others with it")
+	}
+}
+
 // byteIdentical sends what other tools like to spoil.
 func byteIdentical(s *shop) {
 	header := func(name string, value []byte) consumer.Header { return consumer.Header{Name: name, Value: value} }

@@ -195,7 +195,9 @@ func TestLostPartitionsAreDiscarded(t *testing.T) {
 		}
 		return nil
 	}
-	m := s.run(cfg)
+	opts := options(s.addr, s.topic)
+	opts.RebalanceTimeout, opts.FinishTimeout = 2*time.Minute, time.Minute // which it must not wait for
+	m := s.runWith(cfg, opts)
 	s.publish(payment(1))
 	s.await("the transaction is under way", func() bool { return calls.Load() == 1 })
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: s.group, TopLevel: true, Err: kerr.UnknownMemberID})

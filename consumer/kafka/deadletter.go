@@ -14,7 +14,7 @@ import (
 
 const (
 	// publishTimeout is when an unconfirmed dead letter is reported and tried again.
-	publishTimeout = 30 * time.Second
+	publishTimeout = 10 * time.Second
 	// letterBytes is the largest dead letter that we try to send; the topic's
 	// max.message.bytes decides.
 	letterBytes = 64 << 20

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -252,6 +253,36 @@ func TestQueuedStatements(t *testing.T) {
 	}
 	if got := records(t, pool, "g"); fmt.Sprint(got) != "[a]" {
 		t.Errorf("records %v, want [a]", got)
+	}
+}
+
+// Claims of the same ids in opposite orders wait for each other: they are sorted
+// in the database, so none is the victim of a deadlock.
+func TestOppositeClaimsDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	mustExec(t, pool, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''5ms''', current_database()); END $$`)
+	store := pgstore.New(pgtest.Open(t, pool.Config().ConnString()), pgstore.Options{LockTimeout: time.Minute})
+	ids := make([]string, 4000)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("e%05d", i*7919%len(ids))
+	}
+	reversed := slices.Clone(ids)
+	slices.Reverse(reversed)
+	errs := make(chan error, 16)
+	for i := range cap(errs) {
+		go func() {
+			c, err := store.Claim(t.Context(), "g", [][]string{ids, reversed}[i%2])
+			if err == nil {
+				c.Rollback(t.Context())
+			}
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
