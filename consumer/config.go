@@ -14,6 +14,7 @@ type Config[T any] struct {
 	Handler Handler[T]
 	EventID EventIDSource
 	Retry   RetryPolicy
+	Filter  Filter // nil: the store is asked about every event
 
 	// BatchSize is the most deliveries in one transaction; 0 is 100. Handlers
 	// with effects outside the database (http) use 1.

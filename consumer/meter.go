@@ -8,7 +8,7 @@ import (
 
 // Meter counts what a consumer's workers do. Its zero value is ready.
 type Meter struct {
-	consumed, duplicates, retried, deadLettered, discarded, contention atomic.Int64
+	consumed, duplicates, filtered, retried, deadLettered, discarded, contention atomic.Int64
 
 	mu          sync.Mutex
 	lastError   string
@@ -25,6 +25,7 @@ func (m *Meter) Note(err error, at time.Time) {
 // Fill writes the counters and the last error into a status.
 func (m *Meter) Fill(s *Status) {
 	s.Consumed, s.Duplicates = m.consumed.Load(), m.duplicates.Load()
+	s.Filtered = m.filtered.Load()
 	s.Retried, s.DeadLettered = m.retried.Load(), m.deadLettered.Load()
 	s.Discarded, s.Contention = m.discarded.Load(), m.contention.Load()
 	m.mu.Lock()

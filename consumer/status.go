@@ -30,6 +30,7 @@ type Status struct {
 	State        State       `json:"state"`
 	Consumed     int64       `json:"consumed"`      // events whose record and effect were committed
 	Duplicates   int64       `json:"duplicates"`    // deliveries acknowledged without effect: already consumed
+	Filtered     int64       `json:"filtered"`      // duplicates among them that the filter recognised, without the database
 	Retried      int64       `json:"retried"`       // attempts that failed and were, or will be, repeated
 	DeadLettered int64       `json:"dead_lettered"` // confirmed dead letters
 	Discarded    int64       `json:"discarded"`

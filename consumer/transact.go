@@ -9,10 +9,13 @@ import (
 // order and commits, all in one transaction. Copies of an id within the chunk
 // share one representative, so they are finished only with its commit.
 func (w *Worker[T]) transact(ctx context.Context, chunk []Delivery) error {
-	fresh, err := w.attempt(ctx, representatives(chunk))
+	events, known := w.sieve(ctx, representatives(chunk))
+	fresh, err := w.attempt(ctx, events)
 	if err != nil {
 		return err
 	}
+	w.remember(ctx, events)
+	w.meter.filtered.Add(filtered(chunk, known))
 	w.meter.consumed.Add(int64(fresh))
 	w.meter.duplicates.Add(int64(len(chunk) - fresh))
 	return nil
@@ -32,6 +35,9 @@ func representatives(chunk []Delivery) []Event {
 }
 
 func (w *Worker[T]) attempt(ctx context.Context, events []Event) (fresh int, err error) {
+	if len(events) == 0 {
+		return 0, nil
+	}
 	claim, err := w.cfg.Store.Claim(ctx, w.cfg.Group, ids(events))
 	if err != nil {
 		return 0, err
