@@ -36,7 +36,8 @@ const watchBatch = 1000
 
 // watch looks for outcomes of what was sent, and reports whether any came.
 func (s *step) watch(ctx context.Context) (bool, error) {
-	s.watched = time.Now()
+	began := time.Now()
+	defer func() { s.watched, s.watchTook = time.Now(), time.Since(began) }()
 	drained, err := s.drainedToMark(ctx)
 	if err != nil {
 		return false, err

@@ -136,7 +136,6 @@ func newCrashed(t *testing.T, addr string) *crashed {
 	c.safeL, c.bareL = s.letter("payment-1", c.safe), s.letter("payment-1", c.bare)
 	s.consume(c.safe, applies, c.safeT)
 	s.consume(c.bare, swallows, c.bareT)
-	s.draining()
 	plan := s.plan(ada, PlanRequest{Selection: ids(c.safeL, c.bareL), Target: ToGroup,
 		Overrides: []Override{{LetterID: c.bareL, Group: c.bare, Verdict: Unprotected, Reason: "no coupon was given"}}})
 	if plan.Total != 2 {
@@ -498,7 +497,6 @@ func TestPauseResumeCancelMidway(t *testing.T) {
 			}
 			s.drain()
 			s.consume(points, applies, points+".replay")
-			s.draining()
 			plan := s.plan(ada, PlanRequest{Selection: Selection{Filter: &LetterFilter{}}, Target: ToSafe})
 			chunks := 0
 			s.replays.reached = func(at moment) {

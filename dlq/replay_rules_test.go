@@ -38,7 +38,6 @@ func TestOneClickSendsWhatIsSafe(t *testing.T) {
 		bare, nameless := s.letter("coupon-5", legacy), s.letter("", points)
 		letters.LetterIDs = append(letters.LetterIDs, bare, nameless)
 		s.consume(points, applies, s.topic, points+".replay")
-		s.draining()
 		s.jobs()
 
 		plan := s.plan(ada, PlanRequest{Selection: letters, Target: ToSafe})
@@ -114,7 +113,6 @@ func TestTwoPeopleReplayOneLetter(t *testing.T) {
 		points := s.ours("points")
 		letter := s.failed("payment-1", points)
 		s.consume(points, applies, s.topic, points+".replay")
-		s.draining()
 		s.jobs()
 		req := PlanRequest{Selection: ids(letter), Target: ToGroup}
 		first, second := s.plan(ada, req), s.plan(bob, req)
@@ -208,7 +206,6 @@ func TestThreeGroupsOfOneEventAreOneMessage(t *testing.T) {
 		for _, g := range groups {
 			letters.LetterIDs = append(letters.LetterIDs, s.letter("payment-1", g))
 		}
-		s.draining()
 		s.jobs()
 		plan := s.plan(ada, PlanRequest{Selection: letters, Target: ToOrigin})
 		if plan.Total != 1 || plan.Letters != 3 {
@@ -237,7 +234,6 @@ func TestAGroupWithoutALetterMayFailToo(t *testing.T) {
 	letter := s.failed("payment-1", points)
 	s.consume(points, applies, s.topic)
 	s.consume(stock, failsAgain, s.topic)
-	s.draining()
 	plan := s.plan(ada, PlanRequest{Selection: ids(letter), Target: ToOrigin})
 	s.start(ada, plan.ID)
 	s.work(plan.ID)
@@ -258,7 +254,6 @@ func TestOverridesNeedAnotherPerson(t *testing.T) {
 	legacy := s.foreign("legacy", nil)
 	letter := s.failed("payment-1", legacy)
 	s.consume(legacy, swallows, s.topic)
-	s.draining()
 	root := access.Actor{User: "root", Role: access.Admin, Reason: "all is well"}
 	req := PlanRequest{Selection: ids(letter), Target: ToOrigin, Overrides: []Override{{LetterID: letter, Group: legacy, Verdict: Unprotected, Reason: "no coupon was given"}}}
 	plan := s.plan(root, req)
@@ -571,7 +566,6 @@ func TestTwentyCyclesStayFlat(t *testing.T) {
 	points := s.ours("points")
 	letter := s.failed("payment-1", points)
 	s.consume(points, failsAgain, s.topic, points+".replay")
-	s.draining()
 	for range 20 {
 		plan := s.plan(ada, PlanRequest{Selection: ids(letter), Target: ToGroup})
 		s.start(ada, plan.ID)

@@ -26,7 +26,6 @@ func TestReplayAppliesOnce(t *testing.T) {
 		points := s.ours("points")
 		letter := s.failed("payment-10001", points)
 		s.consume(points, applies, s.topic, points+".replay")
-		s.draining()
 
 		plan := s.plan(ada, PlanRequest{Selection: ids(letter), Target: ToGroup})
 		if plan.State != Planned || plan.Total != 1 || plan.Verdicts[Safe] != 1 {
@@ -88,7 +87,6 @@ func TestReplayKeepsBytes(t *testing.T) {
 			letters.LetterIDs = append(letters.LetterIDs, s.letter(event, points))
 		}
 		s.consume(points, applies, s.topic, points+".replay")
-		s.draining()
 		plan := s.plan(ada, PlanRequest{Selection: letters, Target: ToGroup})
 		s.start(ada, plan.ID)
 		s.work(plan.ID)
@@ -146,7 +144,6 @@ func TestReplayOutcomes(t *testing.T) {
 				points := s.ours("points")
 				letter := s.failed("payment-1", points)
 				s.consume(points, c.do, s.topic, points+".replay")
-				s.draining()
 				plan := s.plan(ada, PlanRequest{Selection: ids(letter), Target: ToGroup})
 				s.start(ada, plan.ID)
 				s.work(plan.ID)

@@ -164,14 +164,15 @@ func (r *Replays) Run(ctx context.Context) {
 
 // step is one job's work on one replay.
 type step struct {
-	r       *Replays
-	id      int64
-	epoch   int
-	idle    int
-	log     *slog.Logger
-	senders map[string]*sender // by cluster
-	watched time.Time          // when outcomes were last looked for
-	silence time.Time          // since when something that has to be asked does not answer; zero: it does
+	r         *Replays
+	id        int64
+	epoch     int
+	idle      int
+	log       *slog.Logger
+	senders   map[string]*sender // by cluster
+	watched   time.Time          // when outcomes were last looked for
+	watchTook time.Duration      // and how long that took
+	silence   time.Time          // since when something that has to be asked does not answer; zero: it does
 }
 
 const sqlFenceStep = `
@@ -248,6 +249,10 @@ func (s *step) standing(ctx context.Context) (st standing, err error) {
 	return st, nil
 }
 
+// watchShare is how many times longer than looking for outcomes a step sends in
+// between, so that a replay that is far ahead of its consumers does not slow down.
+const watchShare = 5
+
 // advance does one round: settle what an earlier step left open, send a chunk,
 // look for outcomes.
 func (s *step) advance(ctx context.Context) (progress, error) {
@@ -265,7 +270,7 @@ func (s *step) advance(ctx context.Context) (progress, error) {
 			return p, fmt.Errorf("send: %w", err)
 		}
 	}
-	if !p.moved || time.Since(s.watched) >= s.r.opts.Poll {
+	if !p.moved || time.Since(s.watched) >= max(s.r.opts.Poll, watchShare*s.watchTook) {
 		came, err := s.watch(ctx)
 		if err != nil {
 			return p, fmt.Errorf("watch: %w", err)
