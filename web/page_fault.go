@@ -55,7 +55,7 @@ func (s *Server) showFault(c echo.Context, was refused) error {
 		return err
 	}
 	for _, l := range letters.Items {
-		v.Letters = append(v.Letters, letterRow(l, address("", "fault_id", strconv.Itoa(int(id)))))
+		v.Letters = append(v.Letters, letterRow(actorOf(c), l, address("", "fault_id", strconv.Itoa(int(id)))))
 	}
 	return render(c, was.status(), views.FaultPage(v))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"oncemore/dlq"
+	"oncemore/internal/access"
 	"oncemore/views"
 	"oncemore/views/locale"
 	"oncemore/views/ui"
@@ -114,7 +115,7 @@ func (s *Server) showLetterList(c echo.Context, was refused) error {
 		v.Pager.Next = q.address(page.Next)
 	}
 	for _, l := range page.Items {
-		v.Rows = append(v.Rows, letterRow(l, address("", q.pairs()...)))
+		v.Rows = append(v.Rows, letterRow(actorOf(c), l, address("", q.pairs()...)))
 	}
 	return render(c, was.status(), views.LetterListPage(v))
 }
@@ -153,19 +154,23 @@ func (s *Server) noLetters(c echo.Context, q letterQuery) (views.Empty, error) {
 	if !q.narrowed() {
 		return views.Empty{Text: here.Text("letters.none"), Href: "/sources", Link: here.Text("sources.title")}, nil
 	}
+	clear := address("/letters", "state", letterStateNames[q.filter.State])
+	if q.filter.EventID != "" {
+		return views.Empty{Text: here.Text("search.none", "query", q.filter.EventID), Href: clear, Link: here.Text("filter.clear")}, nil
+	}
 	open, bounded, err := s.Letters.Count(c.Request().Context(), dlq.LetterFilter{State: dlq.Open})
 	if err != nil {
 		return views.Empty{}, fmt.Errorf("count open letters: %w", err)
 	}
 	return views.Empty{Text: here.Text("letters.none_match_open", "count", countWords(here, open, bounded)),
-		Href: address("/letters", "state", letterStateNames[q.filter.State]), Link: here.Text("filter.clear")}, nil
+		Href: clear, Link: here.Text("filter.clear")}, nil
 }
 
 // letterRow is one letter of a list; list is the list's query, for its neighbours.
-func letterRow(l dlq.Letter, list string) views.LetterRow {
+func letterRow(reader access.Actor, l dlq.Letter, list string) views.LetterRow {
 	row := views.LetterRow{
 		ID: l.ID.String(), EventID: deref(l.EventID), State: letterStateNames[l.State], Group: deref(l.Group),
-		Place: place(l.Broker, l.Source), Dialect: l.Dialect, Class: deref(l.ErrorClass), Message: deref(l.ErrorMessage),
+		Place: place(l.Broker, l.Source), Dialect: l.Dialect, Class: deref(l.ErrorClass), Message: deref(messageFor(reader, l.ErrorMessage)),
 		Verdict: l.Verdict.String(), Attempts: small(l.Attempts), Occurrences: int(l.Occurrences), Arrived: l.DrainedAt, FailedAt: l.FailedAt,
 	}
 	row.Href = address("/letters/"+row.ID, "list", queryOf(list))

@@ -31,7 +31,7 @@ func (s *Server) letterView(c echo.Context, at letterAddress, f letterFacts, was
 		Attempts: small(l.Attempts), FaultID: l.FaultID, FaultOpen: int(l.FaultOpen),
 		Newer: neighbour(at, f.newer), Older: neighbour(at, f.older), Back: "/letters",
 		Judgement: judgementOf(here, at, f), Payload: payloadOf(here, at, f, masked), Headers: s.headersView(here, l, f.body, masked),
-		Original: originalOf(here, f, mayRead), Class: deref(l.ErrorClass), Message: messageFor(l, mayRead), Timeline: timelineView(here, l),
+		Original: originalOf(here, f, mayRead), Class: deref(l.ErrorClass), Message: deref(messageFor(actorOf(c), l.ErrorMessage)), Timeline: timelineView(here, l),
 		Facts: factsOf(here, l, f.body, mayRead), Flags: flagsOf(here, l.Flags), Replay: s.replayForm(c, preset, was),
 	}
 	if at.list != "" {
@@ -57,14 +57,6 @@ func neighbour(at letterAddress, id uuid.UUID) string {
 	}
 	at.id = id
 	return at.with(at.target, at.view)
-}
-
-// messageFor is the error's message; it may quote the payload.
-func messageFor(l dlq.LetterDetail, mayRead bool) string {
-	if !mayRead {
-		return maskText(deref(l.ErrorMessage))
-	}
-	return deref(l.ErrorMessage)
 }
 
 // judgementOf shows the target that the address names, else the narrowest that

@@ -28,7 +28,7 @@ func overviewView(here locale.Locale, o dlq.Overview, actor access.Actor) views.
 	for _, f := range o.NeedSomeone {
 		v.Faults = append(v.Faults, faultRow(here, f))
 	}
-	for _, r := range o.Replays[:min(len(o.Replays), 6)] {
+	for _, r := range o.Replays {
 		v.Replays = append(v.Replays, replayRow(here, r))
 	}
 	for _, r := range mine {
@@ -80,7 +80,7 @@ func headline(here locale.Locale, o dlq.Overview, mine int) string {
 	add("overview.head_waiting", mine)
 	switch {
 	case len(parts) > 0:
-		return upperFirst(strings.Join(parts, here.Text("list.comma")))
+		return upperFirst(strings.Join(parts, here.Text("list.clause")))
 	case o.UnattendedErr != "":
 		return here.Text("overview.partial")
 	}

@@ -139,7 +139,7 @@ func replaySays(here locale.Locale, r dlq.Replay) string {
 	case r.Total == 0 && r.Sent == 0:
 		return here.Text("replay.says.nothing")
 	case state == "planned", state == "awaiting_approval", state == "scheduled":
-		return here.Text("replay.says.waiting_start", "n", r.Total)
+		return here.Text("replay.says."+state, "n", r.Total)
 	case state == "running" && all == "":
 		return here.Text("replay.says.running_none", "sent", r.Sent, "n", r.Total)
 	case state == "running":

@@ -20,22 +20,6 @@ func Number(n int64) string {
 	return sign + s
 }
 
-// Share writes part of whole as a percentage with one decimal, cut and never
-// rounded up: 99.9%, not 100%, while one is missing. Of nothing it is "–".
-func Share(part, whole int) string {
-	if whole <= 0 {
-		return "–"
-	}
-	tenths := int64(part) * 1000 / int64(whole)
-	switch {
-	case tenths == 0 && part > 0:
-		return "< 0.1%"
-	case tenths%10 == 0:
-		return fmt.Sprintf("%d%%", tenths/10)
-	}
-	return fmt.Sprintf("%d.%d%%", tenths/10, tenths%10)
-}
-
 // Bytes writes a size exactly below 10,000 bytes, else in KB or MB, cut.
 func (l Locale) Bytes(n int) string {
 	switch {

@@ -47,6 +47,14 @@ func Words(s string) templ.Component {
 	})
 }
 
+// Gap stands between two sentences: a space in English, nothing in Chinese.
+func Gap() templ.Component {
+	return templ.ComponentFunc(func(ctx context.Context, w io.Writer) error {
+		_, err := io.WriteString(w, locale.T(ctx, "sentence.gap"))
+		return err
+	})
+}
+
 // Seq writes one component after the other.
 func Seq(parts ...templ.Component) templ.Component { return templ.Join(parts...) }
 
