@@ -19,6 +19,7 @@ import (
 const (
 	batchRecords = 2000             // of one transaction
 	batchBytes   = 32 << 20         // of one transaction
+	storers      = 2                // transactions at once; one spends half its time waiting
 	fetchBytes   = 16 << 20         // of one fetch from a broker
 	newTopicsIn  = 4 * time.Second  // how often topics are looked for
 	pollFor      = time.Second      // a poll also ends to look after stale partitions
@@ -88,15 +89,14 @@ func (d *Drainer) Run(ctx context.Context) error {
 	d.client = client
 	defer d.leave()
 	go KeepMonths(ctx, d.conf.Pool, d.conf.Log)
-	batches := make(chan batch)
-	go d.fetch(ctx, batches)
-	for b := range batches {
-		if !d.storeUntilDone(ctx, b) {
-			break
-		}
+	var lanes [storers]chan batch
+	var storing sync.WaitGroup
+	for i := range lanes {
+		lanes[i] = make(chan batch)
+		storing.Go(func() { d.storeAll(ctx, lanes[i]) })
 	}
-	for range batches { // until fetch has ended
-	}
+	d.fetch(ctx, lanes)
+	storing.Wait()
 	return nil
 }
 
@@ -140,29 +140,46 @@ type batch struct {
 }
 
 // fetch polls until ctx ends, and reads what comes. Fetching and reading go on
-// while the batch before is stored.
-func (d *Drainer) fetch(ctx context.Context, out chan<- batch) {
-	defer close(out)
+// while the batches before are stored. A partition keeps to its lane, and so its
+// order.
+func (d *Drainer) fetch(ctx context.Context, lanes [storers]chan batch) {
+	for _, lane := range lanes {
+		defer close(lane)
+	}
 	for ctx.Err() == nil {
-		for _, parts := range split(d.poll(ctx)) {
-			b := batch{parts: parts, arrivals: d.intake.read(parts)}
-			for _, p := range parts {
-				b.counts = append(b.counts, len(p.Records))
-			}
-			d.addInHand(parts, 1)
-			select {
-			case out <- b:
-			case <-ctx.Done():
-				return
+		for i, parts := range intoLanes(d.poll(ctx)) {
+			for _, cut := range split(parts) {
+				d.give(ctx, lanes[i], cut)
 			}
 		}
+	}
+}
+
+// intoLanes spreads partitions over the storers.
+func intoLanes(parts []*partitionBatch) (lanes [storers][]*partitionBatch) {
+	for _, p := range parts {
+		i := (uint32(p.TopicID[15]) + uint32(p.Partition)) % storers
+		lanes[i] = append(lanes[i], p)
+	}
+	return lanes
+}
+
+func (d *Drainer) give(ctx context.Context, lane chan<- batch, parts []*partitionBatch) {
+	b := batch{parts: parts, arrivals: d.intake.read(parts)}
+	for _, p := range parts {
+		b.counts = append(b.counts, len(p.Records))
+	}
+	d.addInHand(parts, 1)
+	select {
+	case lane <- b:
+	case <-ctx.Done():
 	}
 }
 
 // poll fetches once.
 func (d *Drainer) poll(ctx context.Context) []*partitionBatch {
 	pollCtx, cancel := context.WithTimeout(ctx, pollFor)
-	fetches := d.client.PollRecords(pollCtx, batchRecords)
+	fetches := d.client.PollRecords(pollCtx, storers*batchRecords)
 	cancel()
 	renewed, failing := d.noteErrors(ctx, fetches)
 	parts := d.sort(ctx, fetches)
@@ -219,6 +236,16 @@ func (d *Drainer) renew(ctx context.Context, topics []string) {
 	}
 	d.mu.Unlock()
 	d.client.PurgeTopicsFromConsuming(topics...)
+}
+
+// storeAll stores what comes down a lane, until it is closed or the time to finish
+// is over.
+func (d *Drainer) storeAll(ctx context.Context, lane <-chan batch) {
+	for b := range lane {
+		if !d.storeUntilDone(ctx, b) {
+			return
+		}
+	}
 }
 
 // storeUntilDone tries a batch until it is stored or another replica has it. It

@@ -156,7 +156,7 @@ var (
 func (a *arrival) letterRow(now time.Time) []any {
 	r := a.read
 	at := a.eventTime(now) // may set a flag
-	return []any{a.id, a.faultID, a.sourceID, a.groupID, a.classID, a.originID, r.OriginPartition, r.OriginOffset,
+	return []any{[16]byte(a.id), a.faultID, a.sourceID, a.groupID, a.classID, a.originID, r.OriginPartition, r.OriginOffset,
 		a.record.Partition, a.record.Offset, at, r.FailedAt, keyHash(a.record.Key), r.Attempts, a.dialectID, int32(a.flags),
 		r.EventID, r.EventIDAlt, a.errorMessage(), now}
 }
@@ -177,7 +177,7 @@ func copyLetters(ctx context.Context, tx pgx.Tx, fresh []*arrival, now time.Time
 func copyBodies(ctx context.Context, tx pgx.Tx, arrivals []*arrival, id func(*arrival) uuid.UUID) error {
 	rows := pgx.CopyFromSlice(len(arrivals), func(i int) ([]any, error) {
 		a := arrivals[i]
-		return []any{id(a), a.record.Key, a.record.Value, a.headers}, nil
+		return []any{[16]byte(id(a)), a.record.Key, a.record.Value, a.headers}, nil
 	})
 	if _, err := tx.CopyFrom(ctx, pgx.Identifier{"dead_letter_body"}, bodyColumns, rows); err != nil {
 		return fmt.Errorf("copy bodies: %w", err)

@@ -29,7 +29,7 @@ func claimIdentities(ctx context.Context, tx pgx.Tx, arrivals []*arrival) (fresh
 		same[a.identity] = append(same[a.identity], a)
 	}
 	keys := sortedIdentities(same)
-	letters := make([]uuid.UUID, len(keys))
+	letters := make([][16]byte, len(keys))
 	for i, k := range keys {
 		letters[i] = same[k][0].letter()
 	}
@@ -79,7 +79,7 @@ func sortedIdentities(same map[identity][]*arrival) []identity {
 }
 
 // insertIdentities returns the letters of those that were there before.
-func insertIdentities(ctx context.Context, tx pgx.Tx, keys []identity, letters []uuid.UUID) (map[identity]uuid.UUID, error) {
+func insertIdentities(ctx context.Context, tx pgx.Tx, keys []identity, letters [][16]byte) (map[identity]uuid.UUID, error) {
 	args := identityArgs(keys)
 	args["letters"] = letters
 	rows, err := tx.Query(ctx, sqlClaimIdentities, args)
@@ -88,7 +88,7 @@ func insertIdentities(ctx context.Context, tx pgx.Tx, keys []identity, letters [
 	}
 	isNew := make(map[identity]bool, len(keys))
 	var k identity
-	if _, err := pgx.ForEachRow(rows, []any{&k.bucket, &k.hash}, func() error { isNew[k] = true; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&k.bucket, (*[16]byte)(&k.hash)}, func() error { isNew[k] = true; return nil }); err != nil {
 		return nil, fmt.Errorf("claim identities: %w", err)
 	}
 	if len(isNew) == len(keys) {
@@ -106,14 +106,16 @@ func findIdentities(ctx context.Context, tx pgx.Tx, keys []identity) (map[identi
 	owners := make(map[identity]uuid.UUID, len(keys))
 	var k identity
 	var letter uuid.UUID
-	if _, err := pgx.ForEachRow(rows, []any{&k.bucket, &k.hash, &letter}, func() error { owners[k] = letter; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&k.bucket, (*[16]byte)(&k.hash), (*[16]byte)(&letter)}, func() error { owners[k] = letter; return nil }); err != nil {
 		return nil, fmt.Errorf("read identities: %w", err)
 	}
 	return owners, nil
 }
 
+// identityArgs passes ids as plain bytes: pgx would ask uuid.UUID for its text and
+// parse it again.
 func identityArgs(keys []identity) pgx.NamedArgs {
-	buckets, hashes := make([]int32, len(keys)), make([]uuid.UUID, len(keys))
+	buckets, hashes := make([]int32, len(keys)), make([][16]byte, len(keys))
 	for i, k := range keys {
 		buckets[i], hashes[i] = k.bucket, k.hash
 	}

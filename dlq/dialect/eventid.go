@@ -191,6 +191,10 @@ const manyPartitions = 1000
 // madeOfPosition reports an id that is made of topic, partition and offset:
 // those of this letter, of where it came from, or of an earlier hop.
 func (r *Reading) madeOfPosition(id string, at Place) bool {
+	named := at.Topic != "" && strings.Contains(id, at.Topic) || r.OriginTopic != nil && strings.Contains(id, *r.OriginTopic)
+	if !named { // most ids
+		return false
+	}
 	m := positionID.FindStringSubmatch(id)
 	if m == nil {
 		return false
