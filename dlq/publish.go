@@ -198,6 +198,9 @@ func (s *step) publishAll(ctx context.Context, items []*sendItem) {
 	var last *kgo.Client
 	for _, it := range items {
 		client, err := s.clientOf(it)
+		if deadline, _ := ctx.Deadline(); err == nil && !time.Now().Before(deadline) {
+			err = context.DeadlineExceeded // this process stood still: the timer has not fired yet
+		}
 		if err != nil {
 			it.result = &sendResult{err: err}
 			continue

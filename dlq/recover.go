@@ -144,7 +144,8 @@ func (s *step) recordSearch(ctx context.Context, c openChunk, lost []lostItem, t
 const sqlSendAgain = `
 UPDATE replay_item SET state = 0, tries = tries + 1 WHERE replay_id = @id AND no = ANY(@nos) AND state = 1`
 
-const sqlNextNoBack = `UPDATE replay SET next_no = least(next_no, @no) WHERE id = @id`
+const sqlNextNoBack = `
+UPDATE replay SET next_no = least(next_no, @no), waiting = waiting + @n WHERE id = @id`
 
 // sendAgain puts items back into the queue: letters and claims are free, as if
 // they had never been taken.
@@ -162,7 +163,7 @@ func (s *step) sendAgain(ctx context.Context, tx pgx.Tx, items []*sendItem) erro
 	if _, err := tx.Exec(ctx, sqlSendAgain, pgx.NamedArgs{"id": s.id, "nos": nos}); err != nil {
 		return fmt.Errorf("put items back: %w", err)
 	}
-	_, err := tx.Exec(ctx, sqlNextNoBack, pgx.NamedArgs{"id": s.id, "no": nos[0]})
+	_, err := tx.Exec(ctx, sqlNextNoBack, pgx.NamedArgs{"id": s.id, "no": nos[0], "n": len(nos)})
 	return err
 }
 

@@ -221,7 +221,8 @@ INSERT INTO replay_chunk (replay_id, from_no, to_no, epoch, end_offsets, committ
 VALUES (@id, @from, @to, @epoch, @ends, clock_timestamp())
 ON CONFLICT (replay_id, from_no) DO UPDATE SET to_no = excluded.to_no, epoch = excluded.epoch,
   end_offsets = excluded.end_offsets, state = 0, committed_at = excluded.committed_at`
-	sqlNextNo = `UPDATE replay SET next_no = @next WHERE id = @id`
+	sqlNextNo = `
+UPDATE replay SET next_no = @next, waiting = waiting - @taken, left_out = left_out + @left WHERE id = @id`
 )
 
 // storeIntent writes what is about to be sent and from where the targets have to
@@ -237,7 +238,7 @@ func (s *step) storeIntent(ctx context.Context, tx pgx.Tx, c *chunk) error {
 		}
 	}
 	b := &pgx.Batch{}
-	b.Queue(sqlNextNo, pgx.NamedArgs{"id": s.id, "next": last + 1})
+	b.Queue(sqlNextNo, pgx.NamedArgs{"id": s.id, "next": last + 1, "taken": len(c.items), "left": len(c.items) - len(nos)})
 	if len(nos) > 0 {
 		b.Queue(sqlItemsSending, pgx.NamedArgs{"id": s.id, "nos": nos, "bytes": from, "by_key": byKey})
 		b.Queue(sqlInsertChunk, pgx.NamedArgs{"id": s.id, "from": first, "to": last, "epoch": s.epoch, "ends": c.ends})

@@ -199,6 +199,11 @@ func (s *replayShop) settled(t *testing.T) {
 	if n := s.count(`SELECT count(*) FROM dead_letter WHERE state = 2`); n != 0 {
 		t.Errorf("%d letters are still replaying", n)
 	}
+	if n := s.count(`SELECT count(*) FROM replay r WHERE (waiting, sent, left_out) IS DISTINCT FROM (
+		SELECT count(*) FILTER (WHERE state = 0)::int, count(*) FILTER (WHERE state = 2)::int, count(*) FILTER (WHERE state = 3)::int
+		FROM replay_item i WHERE i.replay_id = r.id)`); n != 0 {
+		t.Errorf("%d replays count other items than they have", n)
+	}
 	off := s.count(`SELECT count(*) FROM (
 		SELECT coalesce(d.fault_id, l.fault_id), coalesce(d.state, l.state), coalesce(d.n, 0) AS d, coalesce(l.n, 0) AS l
 		FROM (SELECT fault_id, state, sum(n) AS n FROM fault_delta GROUP BY 1, 2) d

@@ -28,9 +28,7 @@ const sqlReplayColumns = `
 SELECT r.id, r.state, coalesce(r.paused_by, 0), r.target, r.letters, r.total, r.sent, r.refused, r.verdicts, r.fault_id,
   r.reason, r.created_by, r.created_at, r.approval_needed, r.approved_by, r.approved_at, coalesce(r.approval_reason, ''),
   r.rejected_by, r.started_by, r.started_at, r.finished_at,
-  (SELECT count(*) FROM replay_item i WHERE i.replay_id = r.id AND i.no >= r.next_no AND i.state = 0),
-  (SELECT count(*) FROM replay_item i WHERE i.replay_id = r.id AND i.state = 3),
-  (SELECT count(*) FROM replay_refused f WHERE f.replay_id = r.id)
+  r.waiting, r.left_out, r.refusals
 FROM replay r`
 
 const sqlReplay = sqlReplayColumns + ` WHERE r.id = @id`

@@ -229,8 +229,7 @@ type progress struct {
 }
 
 const sqlStanding = `
-SELECT r.state,
-  EXISTS (SELECT FROM replay_item i WHERE i.replay_id = r.id AND i.no >= r.next_no AND i.state = 0),
+SELECT r.state, r.waiting > 0,
   EXISTS (SELECT FROM replay_chunk c WHERE c.replay_id = r.id AND c.state = 0),
   EXISTS (SELECT FROM event_claim c WHERE c.kind = 1 AND c.holder_id = r.id)
 FROM replay r WHERE r.id = @id`
@@ -286,8 +285,7 @@ const sqlEndStep = `UPDATE replay SET lease_until = NULL WHERE id = @id`
 
 const sqlDone = `
 UPDATE replay SET state = 6, finished_at = now(), paused_by = NULL, state_by = 'system', state_at = now()
-WHERE id = @id AND state IN (4, 5)
-  AND NOT EXISTS (SELECT FROM replay_item i WHERE i.replay_id = @id AND i.state IN (0, 1))`
+WHERE id = @id AND state IN (4, 5) AND waiting = 0`
 
 // idleDelay is how long to wait before outcomes are looked for again when a
 // whole step saw none.

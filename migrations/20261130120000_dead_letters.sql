@@ -137,7 +137,9 @@ create table replay (
   letters int not null default 0, total int not null default 0,
   refused int not null default 0,            -- letters
   verdicts jsonb not null default '{}',      -- {"<verdict>": items}: headlines at plan, refused included
-  sent int not null default 0, next_no int not null default 1,
+  refusals int not null default 0,           -- letters times groups
+  waiting int not null default 0, sent int not null default 0, left_out int not null default 0,  -- items
+  next_no int not null default 1,
   digest bytea not null, filter jsonb, fault_id int,
   reason text not null default '',
   created_by text not null, created_at timestamptz not null default now(),
