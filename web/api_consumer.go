@@ -127,10 +127,14 @@ func (s *Server) apiConsumerAct(act func(context.Context, access.Actor, string) 
 	}
 }
 
-// groupName reads a group from the path. echo hands over what was escaped as it
-// came.
+// groupName reads a group from the path. echo hands over what stands in RawPath,
+// still escaped, where there is one, else what stands in Path.
 func groupName(c echo.Context) (string, error) {
-	name, err := url.PathUnescape(c.Param("group"))
+	name := c.Param("group")
+	var err error
+	if c.Request().URL.RawPath != "" {
+		name, err = url.PathUnescape(name)
+	}
 	if err != nil || badText(name) != "" {
 		return "", &fieldError{Field: "group", Text: "is not a name"}
 	}

@@ -2,8 +2,10 @@ package web_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncemore/internal/access"
+	"oncemore/internal/fleet"
 	"oncemore/internal/testkit"
+	"oncemore/web"
 )
 
 func TestLettersOverTheAPI(t *testing.T) {
@@ -249,6 +253,29 @@ func TestRuntimeOverTheAPI(t *testing.T) {
 	for _, want := range []string{`oncemore_letters{state="open"} 1`, `oncemore_drain_waiting_records{cluster="shop-kafka",source="order.paid.DLT"} 0`} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s:\n%s", want, metrics)
+		}
+	}
+}
+
+// Group names are the brokers': they may hold anything that an address escapes.
+func TestGroupNamesInAddresses(t *testing.T) {
+	t.Parallel()
+	odd := []string{"a/b", "a%41b", "a b", "ä", "a?b", "a+b", "100%"}
+	s := setupSite(t, func(d *web.Deps) {
+		var declared []fleet.Declared
+		for _, name := range odd {
+			declared = append(declared, fleet.Declared{Name: name, Ours: true})
+		}
+		d.Fleet = fleet.New(d.Pool, fleet.Options{Declared: declared})
+	})
+	token := s.operator(t)
+	for _, name := range odd {
+		r := s.call(t, token, http.MethodGet, "/api/v1/consumers/"+url.PathEscape(name), "")
+		var g struct {
+			Group string `json:"consumer_group"`
+		}
+		if err := json.Unmarshal([]byte(r.body), &g); err != nil || g.Group != name {
+			t.Errorf("group %q: %d %s", name, r.status, r.body)
 		}
 	}
 }

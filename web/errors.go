@@ -47,7 +47,8 @@ var problems = []struct {
 	is func(error) bool
 	problem
 }{
-	{isUnprocessable, problem{http.StatusUnprocessableEntity, "error.unprocessable", "The request cannot be done as asked"}},
+	{isUnprocessable, unprocessable},
+	{sentinel(ErrNoSuchButton), unprocessable},
 	{kind[*fieldError](), badRequest},
 	{kind[*dlq.ErrBadFilter](), badRequest},
 	{sentinel(audit.ErrBadCursor), badRequest},
@@ -93,10 +94,11 @@ func kind[E error]() func(error) bool {
 }
 
 var (
-	badRequest = problem{http.StatusBadRequest, "error.bad_request", "The request is not valid"}
-	notFound   = problem{http.StatusNotFound, "error.not_found", "Not found"}
-	tooLarge   = problem{http.StatusRequestEntityTooLarge, "error.too_large", "The request is too large"}
-	internal   = problem{http.StatusInternalServerError, "error.internal", "Something failed here"}
+	badRequest    = problem{http.StatusBadRequest, "error.bad_request", "The request is not valid"}
+	unprocessable = problem{http.StatusUnprocessableEntity, "error.unprocessable", "The request cannot be done as asked"}
+	notFound      = problem{http.StatusNotFound, "error.not_found", "Not found"}
+	tooLarge      = problem{http.StatusRequestEntityTooLarge, "error.too_large", "The request is too large"}
+	internal      = problem{http.StatusInternalServerError, "error.internal", "Something failed here"}
 )
 
 // problemOf finds the answer to an error. An error that nobody foresaw is a 500.
@@ -140,6 +142,8 @@ func fieldOf(err error) string {
 		return "cursor"
 	case errors.Is(err, access.ErrReasonRequired):
 		return "reason"
+	case errors.Is(err, ErrNoSuchButton):
+		return "do"
 	}
 	return ""
 }

@@ -201,21 +201,18 @@ func TestWrongLoginSaysNotWhich(t *testing.T) {
 func TestUnknownAccountTakesAsLong(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t)
-	measure := func(user string) time.Duration {
-		var fastest time.Duration
-		for range 4 {
+	fastest := map[string]time.Duration{}
+	for range 4 { // in turns, so that a busy machine is slow for both
+		for _, user := range []string{"operator", "nobody"} {
 			began := time.Now()
 			s.post(t, s.browser(t), "/login", loginForm(user, "wrong password", ""))
-			if took := time.Since(began); fastest == 0 || took < fastest {
-				fastest = took
+			if took := time.Since(began); fastest[user] == 0 || took < fastest[user] {
+				fastest[user] = took
 			}
 		}
-		return fastest
 	}
-	measure("warm-up")
-	known, unknown := measure("operator"), measure("nobody")
-	if unknown < known/3 {
-		t.Errorf("an unknown account answers in %v, a known one in %v", unknown, known)
+	if fastest["nobody"] < fastest["operator"]/3 {
+		t.Errorf("an unknown account answers in %v, a known one in %v", fastest["nobody"], fastest["operator"])
 	}
 }
 

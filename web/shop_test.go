@@ -252,9 +252,6 @@ func (s *shop) object(t testing.TB, token, method, path, body string) map[string
 	return o
 }
 
-// tokens of the roles that tests use most.
-func (s *shop) operator(t testing.TB) string { return s.token(t, access.Operator) }
-
 // fuzzed is a shop that many inputs are thrown at.
 type fuzzed struct {
 	*shop

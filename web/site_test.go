@@ -106,6 +106,9 @@ func (s *site) token(t testing.TB, role access.Role) string {
 	return secret
 }
 
+// operator is the token that most tests use.
+func (s *site) operator(t testing.TB) string { return s.token(t, access.Operator) }
+
 // browser keeps cookies, follows nothing, and says where its requests come from
 // as browsers do.
 func (s *site) browser(t testing.TB) *http.Client {
