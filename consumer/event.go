@@ -23,7 +23,7 @@ type Header struct {
 type Event struct {
 	ID        string    // the producer's eventId; checked, never empty
 	Group     string    // consumer group that handles it
-	Topic     string    // where it was read from; may be <group>.replay
+	Topic     string    // where it was read from; may be <group>.replay. RabbitMQ: the queue
 	Partition int32     //
 	Offset    int64     //
 	Key       []byte    // nil is null, not empty
@@ -31,6 +31,16 @@ type Event struct {
 	Headers   []Header  // as received, order and repeats kept
 	Time      time.Time // broker's timestamp of the message, milliseconds
 	Attempt   int       // 1 for the first; counts only what the retry policy counts
+
+	// RabbitMQ only. There is no key, partition or offset, and Time has whole seconds.
+	Queue       string // where it was read from
+	Exchange    string // where it was published to; "" is the default exchange
+	RoutingKey  string
+	MessageID   string // property message_id; "" if absent
+	Redelivered bool   // somebody had it before and did not acknowledge it
+
+	// Native is the broker's own message, for its adapter to show (rabbit.Message).
+	Native any
 }
 
 // Header returns the value of the last header of that name, and whether there

@@ -17,11 +17,12 @@ import (
 // maxEventID is the longest event id in bytes.
 const maxEventID = 255
 
-// EventIDSource says where a message carries its event id. With both set, the
-// header is looked at first.
+// EventIDSource says where a message carries its event id. With several set, the
+// header is looked at first, then the property, then the value.
 type EventIDSource struct {
-	Header string // header name; the last one of that name counts, null and empty count as absent
-	JSON   string // path into a JSON value: $.eventId, eventId, $.meta.ids[0]
+	Header    string // header name; the last one of that name counts, null and empty count as absent
+	MessageID bool   // property message_id of RabbitMQ, where the producer sets it to the event id
+	JSON      string // path into a JSON value: $.eventId, eventId, $.meta.ids[0]
 }
 
 // ErrNoEventID is the cause of every failure to find an event id.
@@ -50,6 +51,9 @@ func (s EventIDSource) String() string {
 	if s.Header != "" {
 		places = append(places, fmt.Sprintf("header %q", s.Header))
 	}
+	if s.MessageID {
+		places = append(places, "property message_id")
+	}
 	if s.JSON != "" {
 		places = append(places, fmt.Sprintf("JSON path %q", s.JSON))
 	}
@@ -75,8 +79,11 @@ func (s EventIDSource) find(ev Event) (id, reason string) {
 			return string(v), ""
 		}
 	}
+	if s.MessageID && ev.MessageID != "" {
+		return ev.MessageID, ""
+	}
 	if s.JSON == "" {
-		return "", "the header is absent or empty"
+		return "", "it is absent or empty"
 	}
 	return fromJSON(ev.Value, s.JSON)
 }
@@ -132,7 +139,7 @@ func ValidateEventID(id string) error {
 // joined by separators.
 func isPosition(id string, ev Event) bool {
 	rest, ok := strings.CutPrefix(id, ev.Topic)
-	if !ok || ev.Topic == "" {
+	if !ok || ev.Topic == "" || ev.Queue != "" { // a queue has no positions
 		return false
 	}
 	parts := strings.FieldsFunc(rest, func(r rune) bool { return !unicode.IsDigit(r) })
@@ -149,7 +156,7 @@ var jsonPath = regexp.MustCompile(`^(\$\.)?[\pL\pN_-]+(\[\d+\])*(\.[\pL\pN_-]+(\
 // and every re-created topic, so they identify no event.
 func ValidateEventIDSource(s EventIDSource) error {
 	switch {
-	case s.Header == "" && s.JSON == "":
+	case s.Header == "" && !s.MessageID && s.JSON == "":
 		return errors.New("event id: name a header, a JSON path or both")
 	case strings.ContainsAny(s.Header, "{}$%"):
 		return fmt.Errorf("event id: %q looks like a template; name one header that the producer sets", s.Header)

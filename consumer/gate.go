@@ -38,6 +38,9 @@ func (g *Gate) Closed() bool {
 	return g.open != nil
 }
 
+// Wait waits until the gate is open. Its error is that of ctx.
+func (g *Gate) Wait(ctx context.Context) error { return g.pass(ctx, nil) }
+
 // pass waits until the gate is open. It returns ErrStopped or the context's
 // error when either ends first, and also when the gate is open.
 func (g *Gate) pass(ctx context.Context, stop <-chan struct{}) error {

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -18,6 +19,9 @@ type RetryPolicy struct {
 	Jitter     float64       // share of the pause that is random, 0 to 1; 0 is 0.2, negative is none
 }
 
+// maxAttempts is far beyond what helps; whoever means "for ever" wants Unavailable.
+const maxAttempts = 10_000
+
 // Validate says what makes the policy senseless, if anything.
 func (p RetryPolicy) Validate() error {
 	switch {
@@ -27,6 +31,8 @@ func (p RetryPolicy) Validate() error {
 		return errors.New("retry: multiplier must be at least 1")
 	case p.Jitter > 1 || math.IsNaN(p.Jitter):
 		return errors.New("retry: jitter must be at most 1")
+	case p.Attempts > maxAttempts:
+		return fmt.Errorf("retry: at most %d attempts", maxAttempts)
 	}
 	return nil
 }
@@ -50,6 +56,17 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	}
 	p.Jitter = max(p.Jitter, 0)
 	return p
+}
+
+// Pauses are the waits before each retry without their jitter, shortest first.
+func (p RetryPolicy) Pauses() []time.Duration {
+	p = p.withDefaults()
+	p.Jitter = 0
+	pauses := make([]time.Duration, p.Attempts)
+	for i := range pauses {
+		pauses[i] = p.pause(i + 1)
+	}
+	return pauses
 }
 
 // pause is the wait before retry n, counted from 1. The jitter only shortens,

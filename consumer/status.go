@@ -35,6 +35,8 @@ type Status struct {
 	DeadLettered int64       `json:"dead_lettered"` // confirmed dead letters
 	Discarded    int64       `json:"discarded"`
 	Contention   int64       `json:"contention"` // transactions repeated for contention
+	StaleAcks    int64       `json:"stale_acks"` // RabbitMQ: deliveries finished after their channel was lost, acknowledged when they come again
+	Reconnects   int64       `json:"reconnects"` // RabbitMQ: connections made anew after one was lost
 	LastError    string      `json:"last_error"` // "" if none yet
 	LastErrorAt  time.Time   `json:"last_error_at,omitzero"`
 	Assigned     []Partition `json:"assigned"`

@@ -42,6 +42,20 @@ type Port interface {
 	Waiting(bool)
 }
 
+// Deferrer is a Port that may put a failed delivery aside for its next attempt, so
+// that those behind it need not wait. Their order is lost by that.
+type Deferrer interface {
+	Port
+
+	// Defer returns true once the broker has confirmed that the delivery comes
+	// again after the pause, with the next Attempt: then it is finished here. False
+	// says that it has to be held. After an error the worker waits and calls again.
+	Defer(ctx context.Context, l Letter, pause time.Duration) (bool, error)
+
+	// LongestPause is how long a delivery may be held now.
+	LongestPause() time.Duration
+}
+
 // Worker handles the deliveries of one partition in order, in batches of one
 // transaction each. It is for one goroutine.
 type Worker[T any] struct {
@@ -175,11 +189,12 @@ func (w *Worker[T]) failed(ctx context.Context, stop <-chan struct{}, d *Deliver
 	if d.Attempt > w.cfg.Retry.Attempts {
 		return true, w.bury(ctx, stop, *d, err)
 	}
-	return false, w.backOff(ctx, stop, d, err)
+	return w.backOff(ctx, stop, d, err)
 }
 
-// backOff waits for the next attempt of a failed delivery.
-func (w *Worker[T]) backOff(ctx context.Context, stop <-chan struct{}, d *Delivery, err error) error {
+// backOff waits for the next attempt of a failed delivery, or puts the delivery
+// aside for it, which finishes it here.
+func (w *Worker[T]) backOff(ctx context.Context, stop <-chan struct{}, d *Delivery, err error) (finished bool, _ error) {
 	pause := retryAfter(err)
 	if pause == 0 {
 		pause = w.cfg.Retry.pause(d.Attempt)
@@ -187,23 +202,46 @@ func (w *Worker[T]) backOff(ctx context.Context, stop <-chan struct{}, d *Delive
 	w.meter.retried.Add(1)
 	w.meter.Note(err, w.cfg.Now())
 	w.log.Warn("event failed, will be retried", append(logAttrs(d.Event, err), "attempt", d.Attempt, "after", pause)...)
+	if port, ok := w.port.(Deferrer); ok {
+		if finished, err := w.putAside(ctx, stop, port, Letter{Event: d.Event, Err: err}, pause); finished || err != nil {
+			return finished, err
+		}
+		pause = min(pause, port.LongestPause())
+	}
 	d.Attempt++
 	w.tellWaiting(true)
-	return sleep(ctx, stop, pause)
+	return false, sleep(ctx, stop, pause)
+}
+
+func (w *Worker[T]) putAside(ctx context.Context, stop <-chan struct{}, port Deferrer, l Letter, pause time.Duration) (done bool, _ error) {
+	err := w.confirmed(ctx, stop, func() (err error) {
+		done, err = port.Defer(ctx, l, pause)
+		return err
+	})
+	return done, err
 }
 
 // bury publishes a dead letter and waits until that is confirmed.
 func (w *Worker[T]) bury(ctx context.Context, stop <-chan struct{}, d Delivery, cause error) error {
 	w.meter.Note(cause, w.cfg.Now())
+	err := w.confirmed(ctx, stop, func() error { return w.port.DeadLetter(ctx, Letter{Event: d.Event, Err: cause}) })
+	if err != nil {
+		return err
+	}
+	w.meter.deadLettered.Add(1)
+	w.log.Warn("event dead-lettered", append(logAttrs(d.Event, cause), "attempt", d.Attempt)...)
+	return nil
+}
+
+// confirmed publishes until the broker has confirmed it.
+func (w *Worker[T]) confirmed(ctx context.Context, stop <-chan struct{}, publish func() error) error {
 	for {
 		if err := w.gate.pass(ctx, stop); err != nil {
 			return err
 		}
-		err := w.port.DeadLetter(ctx, Letter{Event: d.Event, Err: cause})
+		err := publish()
 		if err == nil {
-			w.meter.deadLettered.Add(1)
 			w.outages = 0
-			w.log.Warn("event dead-lettered", append(logAttrs(d.Event, cause), "attempt", d.Attempt)...)
 			return nil
 		}
 		if ctx.Err() != nil {
