@@ -35,7 +35,7 @@ func onBoth(t *testing.T, run func(t *testing.T, addr string)) {
 // fake is a broker that makes no topics by itself.
 func fake(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
-	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1))...)
+	cluster, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func (b broker) New(t *testing.T, topic string, cfg consumer.Config[pgstore.Tx])
 	t.Helper()
 	c, err := New(cfg, Options{
 		Topics: []string{topic}, Client: []kgo.Opt{kgo.SeedBrokers(b.addr)},
-		SessionTimeout: 6 * time.Second, RebalanceTimeout: 8 * time.Second, FinishTimeout: 2 * time.Second,
+		SessionTimeout: session(b.addr), RebalanceTimeout: 8 * time.Second, FinishTimeout: 2 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,7 @@ func (s *shop) memberIDs() []string {
 	return ids
 }
 
-// A back-off of 90 s with a session time-out of 6 s: the consumer stays the same
+// A back-off of 90 s with a session time-out of a few: the consumer stays the same
 // member over two session time-outs, its other partition goes on, and nobody
 // waits for the back-off when it stops.
 func TestLongBackOffKeepsMembership(t *testing.T) {
@@ -65,7 +65,7 @@ func TestLongBackOffKeepsMembership(t *testing.T) {
 			t.Fatalf("members %v", before)
 		}
 		n := 10
-		s.holds(13*time.Second, "the same member", func() bool {
+		s.holds(2*session(addr)+time.Second, "the same member", func() bool {
 			s.publish(paymentOn(n, 1))
 			n++
 			now := s.memberIDs()
@@ -84,6 +84,35 @@ func TestLongBackOffKeepsMembership(t *testing.T) {
 			t.Errorf("committed %v, want nothing of partition 0 and %d of 1", at, n-10)
 		}
 	})
+}
+
+// The same with the defaults, to the end: 90 s of back-off, a session of 45 s.
+func TestNinetySecondsOfBackOff(t *testing.T) {
+	testkit.Soak(t)
+	t.Parallel()
+	s := openShop(t, testkit.Kafka(t), 1)
+	cfg := s.config()
+	cfg.Handler = func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
+		if ev.Attempt == 1 {
+			return consumer.RetryAfter(errors.New("later"), 90*time.Second)
+		}
+		return addPoints(ctx, tx, ev)
+	}
+	m := s.runWith(cfg, Options{Topics: []string{s.topic}, Client: []kgo.Opt{kgo.SeedBrokers(s.addr)}})
+	s.publish(payment(1), payment(2))
+	s.await("the back-off begins", func() bool { return m.Status().State == consumer.Waiting })
+	before := s.memberIDs()
+	s.holds(85*time.Second, "the same member, still waiting", func() bool {
+		now := s.memberIDs()
+		return len(now) == 1 && now[0] == before[0] && s.acked() == 0
+	})
+	s.settled(2)
+	if now := s.memberIDs(); len(now) != 1 || now[0] != before[0] || s.points(1) != 100 || s.points(2) != 100 {
+		t.Errorf("members %v, before %v, points %d and %d", now, before, s.points(1), s.points(2))
+	}
+	if st := m.Status(); st.Retried != 1 || st.DeadLettered != 0 || st.Duplicates != 0 {
+		t.Errorf("status %+v", st)
+	}
 }
 
 func TestDeadLetterPublishFailureHoldsTheOffset(t *testing.T) {
