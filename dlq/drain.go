@@ -92,7 +92,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	var lanes [storers]chan batch
 	var storing sync.WaitGroup
 	for i := range lanes {
-		lanes[i] = make(chan batch)
+		lanes[i] = make(chan batch, 1)
 		storing.Go(func() { d.storeAll(ctx, lanes[i]) })
 	}
 	d.fetch(ctx, lanes)

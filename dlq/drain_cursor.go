@@ -1,7 +1,6 @@
 package dlq
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +50,9 @@ func (d *Drainer) assigned(ctx context.Context, offsets map[string]map[int32]kgo
 	defer d.mu.Unlock()
 	for tp := range opened {
 		d.cursors[tp] = opened[tp]
+		if opened[tp].stale {
+			continue
+		}
 		offsets[tp.topic][tp.partition] = kgo.NewOffset().At(opened[tp].next).WithEpoch(-1)
 	}
 	return offsets, nil
@@ -106,9 +108,9 @@ func (d *Drainer) ask(ctx context.Context, wanted []topicPartition) (v brokerVie
 	return v, nil
 }
 
-// open finds where the partitions go on. One that the broker does not answer for
-// begins at its group's offset and is stale: it is opened again before anything of
-// it is stored.
+// open finds where the partitions go on. One that the broker does not answer for,
+// because it is being deleted or has no leader, is stale: it does not hold up the
+// others, and is opened again before anything of it is stored.
 func (d *Drainer) open(ctx context.Context, wanted []topicPartition) (map[topicPartition]*drainCursor, error) {
 	if len(wanted) == 0 {
 		return nil, nil
@@ -118,29 +120,48 @@ func (d *Drainer) open(ctx context.Context, wanted []topicPartition) (map[topicP
 		return nil, err
 	}
 	keys := map[partitionKey]string{}
+	opened := map[topicPartition]*drainCursor{}
 	for _, tp := range wanted {
-		keys[partitionKey{topicKey(tp.topic, v.topics[tp.topic].ID), tp.partition}] = tp.topic
+		opened[tp] = &drainCursor{topicID: topicKey(tp.topic, v.topics[tp.topic].ID)}
+		if err := v.missing(tp); err != nil {
+			opened[tp].stale = true
+			d.failed(tp.topic, fmt.Errorf("ask where log %s/%d starts and ends: %w", tp.topic, tp.partition, err))
+			continue
+		}
+		keys[partitionKey{opened[tp].topicID, tp.partition}] = tp.topic
 	}
 	positions, err := openPositions(ctx, d.conf.Pool, d.conf.Cluster.Name, keys)
 	if err != nil {
 		return nil, err
 	}
-	opened := map[topicPartition]*drainCursor{}
-	for _, tp := range wanted {
-		id := topicKey(tp.topic, v.topics[tp.topic].ID)
-		c := &drainCursor{topicID: id, next: positions[partitionKey{id, tp.partition}]}
-		start, okStart := v.start.Lookup(tp.topic, tp.partition)
-		end, okEnd := v.end.Lookup(tp.topic, tp.partition)
-		if !okStart || !okEnd || start.Err != nil || end.Err != nil {
-			return nil, fmt.Errorf("ask where log %s/%d starts and ends: %w", tp.topic, tp.partition, cmp.Or(start.Err, end.Err, errNoAnswer))
+	for tp, c := range opened {
+		if c.stale {
+			continue
 		}
-		if err := d.reconcile(ctx, tp, c, start.Offset, end.Offset); err != nil {
+		c.next = positions[partitionKey{c.topicID, tp.partition}]
+		if err := d.reconcile(ctx, tp, c, v.start[tp.topic][tp.partition].Offset, v.end[tp.topic][tp.partition].Offset); err != nil {
 			return nil, err
 		}
 		c.stored = c.next
-		opened[tp] = c
 	}
 	return opened, nil
+}
+
+// missing is why the broker's answer lacks a partition.
+func (v brokerView) missing(tp topicPartition) error {
+	if err := v.topics[tp.topic].Err; err != nil {
+		return err
+	}
+	for _, list := range []kadm.ListedOffsets{v.start, v.end} {
+		at, ok := list.Lookup(tp.topic, tp.partition)
+		if !ok {
+			return errNoAnswer
+		}
+		if at.Err != nil {
+			return at.Err
+		}
+	}
+	return nil
 }
 
 // topicKey is the topic's id; for a broker that knows none, one made of the name.
@@ -253,6 +274,9 @@ func (d *Drainer) reopen(ctx context.Context, stale []topicPartition) {
 	d.mu.Lock()
 	for tp, c := range opened {
 		d.cursors[tp] = c
+		if c.stale {
+			continue
+		}
 		if seek[tp.topic] == nil {
 			seek[tp.topic] = map[int32]kgo.EpochOffset{}
 		}

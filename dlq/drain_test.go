@@ -156,6 +156,10 @@ func TestDrainFindsTopicsByPattern(t *testing.T) {
 func TestDrainKeepsBytes(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *drainBundle) {
 		topic, records := b.topic(".DLT", 1), weird(t)
+		large := kadm.AlterConfig{Op: kadm.SetConfig, Name: "max.message.bytes", Value: kadm.StringPtr("8388608")}
+		if _, err := kadm.NewClient(b.client).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{large}, topic); err != nil {
+			t.Fatal(err)
+		}
 		for _, r := range records {
 			for i, h := range r.Headers {
 				r.Headers[i].Key = strings.ToValidUTF8(h.Key, "?") // the protocol's names are UTF-8
