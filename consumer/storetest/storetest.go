@@ -42,6 +42,8 @@ func Run[T any](t *testing.T, setup func(t *testing.T) Fixture[T]) {
 		"rollback leaves neither":                 suite[T].rollbackLeavesNeither,
 		"groups are independent":                  suite[T].groupsIndependent,
 		"ids compare by bytes":                    suite[T].idsByBytes,
+		"a space at the end makes another id":     suite[T].spaceAtEnd,
+		"reversed ids do not deadlock":            suite[T].reversedIDs,
 		"concurrent claims have one winner":       suite[T].oneWinner,
 		"a duplicate waits for the claim":         suite[T].duplicateWaits,
 		"a long wait is contention":               suite[T].longWait,
@@ -141,7 +143,7 @@ func (s suite[T]) groupsIndependent(t *testing.T) {
 }
 
 func (s suite[T]) idsByBytes(t *testing.T) {
-	ids := []string{"EVT-1", "evt-1", "évt-1", "évt-1", "支付-1", "evt-1\u00a0x"}
+	ids := []string{"EVT-1", "evt-1", "évt-1", "évt-1", "支付-1", "evt-1\u00a0x", "😀-1", "😁-1", `it's "1"\`}
 	commit(t, s.claim(t, "g", ids...))
 	c := s.claim(t, "g", append(slices.Clone(ids), "Evt-1")...)
 	for _, id := range ids {
@@ -151,6 +153,50 @@ func (s suite[T]) idsByBytes(t *testing.T) {
 	}
 	if !c.Fresh("Evt-1") {
 		t.Error("Evt-1 is taken for evt-1")
+	}
+}
+
+// spaceAtEnd claims ids that differ by a space at their end. A store that cannot
+// tell them apart says so: none may be taken for consumed.
+func (s suite[T]) spaceAtEnd(t *testing.T) {
+	commit(t, s.claim(t, "g", "a", "b "))
+	for _, id := range []string{"a ", "b", "a  "} {
+		c, err := s.Store.Claim(t.Context(), "g", []string{id})
+		if err != nil {
+			wantOutcome(t, err, consumer.OutcomePermanent)
+			continue
+		}
+		if !c.Fresh(id) {
+			t.Errorf("%q is taken for another id", id)
+		}
+		c.Rollback(t.Context())
+	}
+	s.wantRecords(t, "g", "a", "b ")
+}
+
+// reversedIDs claims in opposite orders at the same time, again and again: a
+// shared order makes one wait for the other.
+func (s suite[T]) reversedIDs(t *testing.T) {
+	const rounds, events = 25, 20
+	for round := range rounds {
+		ids := make([]string, events)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("r%02d-%02d", round, i)
+		}
+		reversed := slices.Clone(ids)
+		slices.Reverse(reversed)
+		var wg sync.WaitGroup
+		for _, order := range [][]string{ids, reversed} {
+			wg.Go(func() {
+				if err := s.once(t.Context(), "g", order); err != nil {
+					t.Errorf("round %d: %v", round, err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := s.Read(t, ids[0]); got != 1 {
+			t.Fatalf("effect of %s happened %d times", ids[0], got)
+		}
 	}
 }
 
