@@ -93,14 +93,14 @@ func TestNinetySecondsOfBackOff(t *testing.T) {
 	s := openShop(t, testkit.Kafka(t), 1)
 	cfg := s.config()
 	cfg.Handler = func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
-		if ev.Attempt == 1 {
+		if ev.Attempt == 1 && ev.ID == "payment-success-1" {
 			return consumer.RetryAfter(errors.New("later"), 90*time.Second)
 		}
 		return addPoints(ctx, tx, ev)
 	}
 	m := s.runWith(cfg, Options{Topics: []string{s.topic}, Client: []kgo.Opt{kgo.SeedBrokers(s.addr)}})
 	s.publish(payment(1), payment(2))
-	s.await("the back-off begins", func() bool { return m.Status().State == consumer.Waiting })
+	s.await("the back-off begins", func() bool { return m.Status().State == consumer.Waiting && m.Status().Retried == 1 })
 	before := s.memberIDs()
 	s.holds(85*time.Second, "the same member, still waiting", func() bool {
 		now := s.memberIDs()
@@ -260,7 +260,7 @@ func TestPauseEndsWithTheAssignment(t *testing.T) {
 	}
 	m := s.run(cfg)
 	s.publish(payment(1))
-	s.await("the back-off begins", func() bool { return m.Status().State == consumer.Waiting })
+	s.await("the back-off begins", func() bool { return m.Status().State == consumer.Waiting && m.Status().Retried == 1 })
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Group: s.group, TopLevel: true, Err: kerr.UnknownMemberID})
 	s.settled(1)
 	if s.points(1) != 100 || m.Status().State != consumer.Running {
