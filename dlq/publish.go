@@ -160,10 +160,10 @@ func (s *step) sender(cluster string) (*sender, error) {
 }
 
 // publish sends what the chunk claimed, in order, and waits for the brokers'
-// answers until the given time. Then the clients that have not answered are
-// closed: what came of their messages is for the search to say.
-func (s *step) publish(ctx context.Context, c *chunk, until time.Time) {
-	ctx, cancel := context.WithDeadline(ctx, until)
+// answers until the chunk's time is over. Then the clients that have not answered
+// are closed: what came of their messages is for the search to say.
+func (s *step) publish(ctx context.Context, c *chunk) {
+	ctx, cancel := context.WithDeadline(ctx, c.until)
 	defer cancel()
 	s.publishAll(ctx, c.going())
 	var again []*sendItem
@@ -240,7 +240,9 @@ func (s *step) clientOf(it *sendItem) (*kgo.Client, error) {
 }
 
 func (s *step) dropSenders() {
-	s.close()
+	for _, snd := range s.senders {
+		snd.close()
+	}
 	s.senders = nil
 }
 

@@ -38,7 +38,7 @@ func BenchmarkReplay(b *testing.B) {
 		b.StopTimer()
 		s := newReplayShop(b, testkit.Kafka(b))
 		group := s.ours("points")
-		s.connect(func(o *ReplayOptions) { o.ApprovalSize, o.StepTime = letters, time.Second })
+		s.connect(func(o *ReplayOptions) { o.ApprovalSize, o.StepTime, o.SettleAfter = letters, time.Second, time.Hour })
 		s.manyFailed(letters, group)
 		s.must(s.pool.Exec(b.Context(), "analyze"))
 		s.skipTo(group, group+".replay")

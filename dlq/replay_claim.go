@@ -19,6 +19,7 @@ var errNotRunning = errors.New("dlq: replay is not running")
 // claimChunk takes letters and claims and commits the intent, in one transaction.
 // Items that lose a letter or a claim to somebody else are left out.
 func (s *step) claimChunk(ctx context.Context, c *chunk) error {
+	c.until = time.Now().Add(s.r.opts.SendTimeout) // before the intent's commit: whoever recovers counts from there
 	err := s.fenced(ctx, func(tx pgx.Tx, state ReplayState) error {
 		if state != Running {
 			return errNotRunning

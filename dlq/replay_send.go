@@ -58,6 +58,7 @@ type chunk struct {
 	targets map[int32]sendTarget
 	groups  map[string]int32
 	ends    endOffsets
+	until   time.Time // when the last message may leave
 }
 
 // endOffsets are where each target's partitions ended before the chunk was sent:
@@ -72,39 +73,90 @@ var errNotYet = errors.New("dlq: evidence or broker cannot be asked now")
 // What takes long comes before the judgement, so that it is fresh when the claims
 // are taken.
 func (s *step) sendChunk(ctx context.Context) (bool, error) {
-	c, err := s.nextChunk(ctx)
+	c, err := s.take(ctx)
 	if err != nil || len(c.items) == 0 {
 		return false, err
 	}
-	for _, prepare := range []func(context.Context, *chunk) error{
-		s.loadSubjects, s.composeChunk, s.readEnds, s.connect, s.judgeChunk,
-	} {
-		if err := prepare(ctx, c); err != nil {
-			if errors.Is(err, errNotYet) {
-				err = nil
-			}
+	s.prepareAhead(ctx, c)
+	for _, do := range []func(context.Context, *chunk) error{s.readEnds, s.connect, s.judgeChunk, s.claimChunk} {
+		err := do(ctx, c)
+		if errors.Is(err, errNotYet) || errors.Is(err, errNotRunning) {
+			s.dropAhead()
+			return false, nil
+		}
+		if err != nil {
 			return false, err
 		}
 	}
-	until := time.Now().Add(s.r.opts.SendTimeout) // before the intent's commit: whoever recovers counts from there
-	if err := s.claimChunk(ctx, c); err != nil {
-		if errors.Is(err, errNotRunning) {
-			err = nil
-		}
-		return false, err
-	}
 	ctx = context.WithoutCancel(ctx) // a stopped process still says what it sent
 	s.r.reached(momentClaimed)
-	s.publish(ctx, c, until)
+	s.publish(ctx, c)
 	s.r.reached(momentPublished)
 	return true, s.recordChunk(ctx, c)
+}
+
+// preparing is a chunk that is read while the one before is on its way.
+type preparing struct {
+	done chan struct{}
+	stop context.CancelFunc
+	c    *chunk
+	err  error
+}
+
+// prepare reads all of a chunk that does not change: the next items after a
+// number, their letters, bodies and originals.
+func (s *step) prepare(ctx context.Context, after int) (*chunk, error) {
+	c, err := s.nextChunk(ctx, after)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.loadSubjects(ctx, c); err != nil {
+		return nil, err
+	}
+	return c, s.composeChunk(ctx, c)
+}
+
+// prepareAhead begins to read the chunk after c.
+func (s *step) prepareAhead(ctx context.Context, c *chunk) {
+	ctx, stop := context.WithCancel(ctx)
+	p := &preparing{done: make(chan struct{}), stop: stop}
+	after := c.items[len(c.items)-1].no
+	go func() {
+		defer close(p.done)
+		p.c, p.err = s.prepare(ctx, after)
+	}()
+	s.ahead = p
+}
+
+// take gives the next chunk: the one that was read ahead, or else a fresh one.
+func (s *step) take(ctx context.Context) (*chunk, error) {
+	p := s.ahead
+	s.ahead = nil
+	if p == nil {
+		return s.prepare(ctx, 0)
+	}
+	<-p.done
+	p.stop()
+	if p.err == nil && len(p.c.items) == 0 {
+		return s.prepare(ctx, 0)
+	}
+	return p.c, p.err
+}
+
+// dropAhead forgets what was read ahead, when it is not what comes next.
+func (s *step) dropAhead() {
+	if s.ahead != nil {
+		s.ahead.stop()
+		<-s.ahead.done
+		s.ahead = nil
+	}
 }
 
 const sqlNextItems = `
 SELECT i.no, i.target_id, i.item_key, i.letter_id, i.tries,
   array_agg(l.letter_id ORDER BY l.letter_id), array_agg(l.from_state ORDER BY l.letter_id)
 FROM (SELECT i.* FROM replay_item i JOIN replay r ON r.id = i.replay_id
-      WHERE i.replay_id = @id AND i.no >= r.next_no AND i.state = 0 ORDER BY i.no LIMIT @limit) i
+      WHERE i.replay_id = @id AND i.no >= r.next_no AND i.no > @after AND i.state = 0 ORDER BY i.no LIMIT @limit) i
 JOIN replay_item_letter l ON l.replay_id = i.replay_id AND l.no = i.no
 GROUP BY i.no, i.target_id, i.item_key, i.letter_id, i.tries
 ORDER BY i.no`
@@ -114,8 +166,8 @@ SELECT t.id, t.cluster, t.topic, coalesce(g.name, '')
 FROM replay_target t LEFT JOIN letter_name g ON g.id = t.group_id AND t.group_id <> 0
 WHERE t.replay_id = @id`
 
-func (s *step) nextChunk(ctx context.Context) (*chunk, error) {
-	rows, err := s.r.pool.Query(ctx, sqlNextItems, pgx.NamedArgs{"id": s.id, "limit": s.r.opts.ChunkSize})
+func (s *step) nextChunk(ctx context.Context, after int) (*chunk, error) {
+	rows, err := s.r.pool.Query(ctx, sqlNextItems, pgx.NamedArgs{"id": s.id, "after": after, "limit": s.r.opts.ChunkSize})
 	if err != nil {
 		return nil, fmt.Errorf("query next items: %w", err)
 	}

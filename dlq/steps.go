@@ -170,6 +170,7 @@ type step struct {
 	idle      int
 	log       *slog.Logger
 	senders   map[string]*sender // by cluster
+	ahead     *preparing         // nil: nothing is read ahead
 	watched   time.Time          // when outcomes were last looked for
 	watchTook time.Duration      // and how long that took
 	silence   time.Time          // since when something that has to be asked does not answer; zero: it does
@@ -261,6 +262,7 @@ func (s *step) advance(ctx context.Context) (progress, error) {
 		return p, err
 	}
 	if st.unsettled {
+		s.dropAhead() // what is put back comes before it
 		if p.moved, err = s.recover(ctx); err != nil {
 			return p, fmt.Errorf("recover: %w", err)
 		}
@@ -327,7 +329,6 @@ func (s *step) giveBack(ctx context.Context) {
 }
 
 func (s *step) close() {
-	for _, snd := range s.senders {
-		snd.close()
-	}
+	s.dropAhead()
+	s.dropSenders()
 }
