@@ -58,7 +58,7 @@ func (s *Server) stackText(l dlq.LetterDetail, body dlq.Body) string {
 	for _, h := range body.Headers {
 		msg.Headers = append(msg.Headers, dialect.Header{Name: h.Name, Value: h.Value})
 	}
-	return deref(s.dialects().Read(msg, dialect.Configured{}).ExceptionStack)
+	return deref(s.dialects().Read(msg, dialect.Configured{}).Stack())
 }
 
 func lineText(l views.CodeLine) string {

@@ -9,7 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-const fieldEventID = "event_id"
+// Fields that are read apart.
+const (
+	fieldEventID = "event_id"
+	fieldStack   = "exception_stack"
+)
 
 // kind says what a field holds and which values are none.
 type kind func(v any) (any, bool)
@@ -31,7 +35,7 @@ var fieldKinds = map[string]kind{
 	"exception_inner_class":   name,
 	"exception_wrapper_class": name,
 	"exception_message":       anyText,
-	"exception_stack":         anyText,
+	fieldStack:                anyText,
 	"attempts":                integer(0, math.MaxInt32),
 	"failed_at":               instant,
 	"first_failed_at":         instant,

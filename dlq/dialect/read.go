@@ -16,6 +16,10 @@ func (s *Set) Read(msg *Message, conf Configured) *Reading {
 	}
 	for i := range d.fields {
 		f := &d.fields[i]
+		if f.name == fieldStack {
+			r.later = func() any { value, _ := f.find(s, v); return value }
+			continue
+		}
 		value, by := f.find(s, v)
 		if by == nil {
 			continue
@@ -86,7 +90,6 @@ func (r *Reading) take() {
 	r.Group = r.text("consumer_group")
 	r.ExceptionClass = r.text("exception_class")
 	r.ExceptionMessage = r.text("exception_message")
-	r.ExceptionStack = r.text("exception_stack")
 	r.Attempts = r.int32("attempts")
 	r.FailedAt = r.time("failed_at")
 }

@@ -69,7 +69,6 @@ type Reading struct {
 	Group             *string
 	ExceptionClass    *string
 	ExceptionMessage  *string // may hold bytes that are not UTF-8
-	ExceptionStack    *string // may hold bytes that are not UTF-8
 	Attempts          *int32
 	FailedAt          *time.Time
 	EventID           *string // nil also for an id made of topic, partition or offset
@@ -79,8 +78,24 @@ type Reading struct {
 	RecordTimestampIs string  // failed_at | origin_timestamp | unknown
 	Framed            bool    // the value has a schema registry's frame
 	fields            map[string]any
+	later             func() any // reads the stack
 }
 
 // Field returns any field of the dialect by its name in dialects.yaml: a string
 // (which may hold bytes that are not UTF-8), an int64, a time.Time or nil.
-func (r *Reading) Field(name string) any { return r.fields[name] }
+func (r *Reading) Field(name string) any {
+	if name == fieldStack && r.later != nil {
+		return r.later()
+	}
+	return r.fields[name]
+}
+
+// Stack is the stack trace; it may hold bytes that are not UTF-8. It is read when
+// asked for: most callers leave alone what is often the largest part of a message.
+func (r *Reading) Stack() *string {
+	s, ok := r.Field(fieldStack).(string)
+	if !ok || s == "" {
+		return nil
+	}
+	return &s
+}

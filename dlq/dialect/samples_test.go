@@ -349,8 +349,8 @@ func TestCapturedSpringRecords(t *testing.T) {
 			equal(t, at+" event id", r.EventID, w.eventID)
 		}
 		equal(t, at+" failed at", r.FailedAt, time.UnixMilli(c.Timestamp).UTC())
-		if r.TwoLayers || r.OriginTime == nil || r.ExceptionStack == nil {
-			t.Errorf("%s two layers %v, origin time %v, stack there %v", at, r.TwoLayers, r.OriginTime, r.ExceptionStack != nil)
+		if r.TwoLayers || r.OriginTime == nil || r.Stack() == nil {
+			t.Errorf("%s two layers %v, origin time %v, stack there %v", at, r.TwoLayers, r.OriginTime, r.Stack() != nil)
 		}
 	}
 	for topic, rest := range want {
