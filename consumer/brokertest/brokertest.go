@@ -32,8 +32,20 @@ type Letter struct {
 	EventID         string // "" if none was found
 }
 
+// Features are what brokers differ in.
+type Features struct {
+	// Partitions: a destination has partitions, each with a worker of its own, also
+	// within one member, and a position. Without them it is one queue: members
+	// compete for it, each is one worker, and a single one keeps its order.
+	Partitions bool
+	// Records: messages have a key and may have a null value, and headers are a
+	// list in which names repeat. Without that they are read back sorted by name.
+	Records bool
+}
+
 // Broker is a broker and its adapter as the suite needs them.
 type Broker interface {
+	Features() Features
 	// Topic makes a destination of that many partitions with its dead-letter
 	// destination, both empty, until the test ends.
 	Topic(t *testing.T, partitions int) string
@@ -45,7 +57,8 @@ type Broker interface {
 	Acked(t *testing.T, group, topic string) int
 	// Group names a consumer group that nobody else uses.
 	Group(t *testing.T) string
-	// New makes a consumer of topic. Its finish time-out is 2 s.
+	// New makes a consumer of topic. Its finish time-out is 2 s. From a queue it
+	// takes no more ahead than its batch size, where that is set.
 	New(t *testing.T, topic string, cfg consumer.Config[pgstore.Tx]) consumer.Runner
 }
 

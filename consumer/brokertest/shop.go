@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -130,8 +132,14 @@ func addPoints(_ context.Context, tx pgstore.Tx, ev consumer.Event) error {
 		return consumer.Permanent(err)
 	}
 	tx.Queue(sqlAddPoints, p.OrderID, p.Points)
-	tx.Queue(sqlApplied, ev.ID, ev.Partition, ev.Offset)
+	tx.Queue(sqlApplied, ev.ID, ev.Partition, number(ev))
 	return nil
+}
+
+// number is the number of an order's event.
+func number(ev consumer.Event) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(ev.ID, "payment-success-"))
+	return n
 }
 
 // config is quick: pauses in milliseconds.
@@ -176,6 +184,34 @@ func (s *shop) run(cfg consumer.Config[pgstore.Tx]) *member {
 	})}
 	s.Cleanup(m.stop)
 	return m
+}
+
+// crew runs two workers: one member of two partitions, or two members that compete
+// for a queue and take little at a time. config is told how to tell them apart.
+func (s *shop) crew(config func(worker func(consumer.Event) int) consumer.Config[pgstore.Tx]) crew {
+	s.Helper()
+	if s.broker.Features().Partitions {
+		return crew{s.run(config(func(ev consumer.Event) int { return int(ev.Partition) }))}
+	}
+	var all crew
+	for i := range 2 {
+		all = append(all, s.run(config(func(consumer.Event) int { return i })))
+	}
+	return all
+}
+
+type crew []*member
+
+// status is the sum of the counters.
+func (c crew) status() (sum consumer.Status) {
+	for _, m := range c {
+		st := m.Status()
+		sum.Consumed += st.Consumed
+		sum.Duplicates += st.Duplicates
+		sum.Retried += st.Retried
+		sum.Contention += st.Contention
+	}
+	return sum
 }
 
 // await waits for a condition and fails the test with what it was.

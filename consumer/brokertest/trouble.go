@@ -12,52 +12,58 @@ import (
 	"oncemore/consumer/pgstore"
 )
 
-// oppositeOrders lets two partitions update two shared rows in opposite orders.
+// oppositeOrders lets two workers update two shared rows in opposite orders.
 func oppositeOrders(s *shop) {
 	s.open(2)
 	s.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''20ms''', current_database()); END $$`)
 	s.exec(`INSERT INTO user_points VALUES ('A', 0), ('B', 0)`)
 	const each = 40
 	meet := meeting(2)
-	cfg := s.config(func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
-		rows := []string{"A", "B"}
-		if ev.Partition == 1 {
-			rows = []string{"B", "A"}
-		}
-		for _, row := range rows {
-			if _, err := tx.Exec(ctx, sqlAddPoints, row, 1); err != nil {
-				return consumer.Permanent(err) // even a handler that gives up on any error
+	config := func(worker func(consumer.Event) int) consumer.Config[pgstore.Tx] {
+		cfg := s.config(func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
+			rows := []string{"A", "B"}
+			if worker(ev) == 1 {
+				rows = []string{"B", "A"}
 			}
-			meet(ev.Partition)
+			for _, row := range rows {
+				if _, err := tx.Exec(ctx, sqlAddPoints, row, 1); err != nil {
+					return consumer.Permanent(err) // even a handler that gives up on any error
+				}
+				meet(worker(ev))
+			}
+			return nil
+		})
+		cfg.Store = pgstore.New(connect(s.T, s.url, nil), pgstore.Options{LockTimeout: 10 * time.Second})
+		cfg.Retry.Attempts = -1
+		if !s.broker.Features().Partitions {
+			cfg.BatchSize = 10 // leave something for the other one
 		}
-		return nil
-	})
-	cfg.Store = pgstore.New(connect(s.T, s.url, nil), pgstore.Options{LockTimeout: 10 * time.Second})
-	cfg.Retry.Attempts = -1
+		return cfg
+	}
 	for i := range 2 * each {
 		s.publish(order(i + 1).on(i % 2))
 	}
-	m := s.run(cfg)
+	all := s.crew(config)
 	s.settled()
 	s.noLetters()
 	if s.points("A") != 2*each || s.points("B") != 2*each {
 		s.Errorf("A %d, B %d, want %d each", s.points("A"), s.points("B"), 2*each)
 	}
-	if st := m.Status(); st.Contention == 0 || st.Retried != 0 || st.Consumed != 2*each {
+	if st := all.status(); st.Contention == 0 || st.Retried != 0 || st.Consumed != 2*each {
 		s.Errorf("contention %d, retried %d, consumed %d", st.Contention, st.Retried, st.Consumed)
 	}
 }
 
-// meeting returns a function that lets the first call of each of n partitions
-// wait for those of the others. Later calls pass.
-func meeting(n int) func(partition int32) {
+// meeting returns a function that lets the first call of each of n workers wait
+// for those of the others. Later calls pass.
+func meeting(n int) func(worker int) {
 	var mu sync.Mutex
-	here := map[int32]bool{}
+	here := map[int]bool{}
 	all := make(chan struct{})
-	return func(partition int32) {
+	return func(worker int) {
 		mu.Lock()
-		first := !here[partition]
-		here[partition] = true
+		first := !here[worker]
+		here[worker] = true
 		if first && len(here) == n {
 			close(all)
 		}
@@ -68,24 +74,29 @@ func meeting(n int) func(partition int32) {
 	}
 }
 
-// waitingDuplicate holds a claim longer than the lock time-out of its copy on
-// another partition.
+// waitingDuplicate holds a claim longer than the lock time-out of its copy at
+// another worker.
 func waitingDuplicate(s *shop) {
 	s.open(2)
 	release := make(chan struct{})
-	cfg := s.config(func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
-		<-release
-		return addPoints(ctx, tx, ev)
+	all := s.crew(func(func(consumer.Event) int) consumer.Config[pgstore.Tx] {
+		cfg := s.config(func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
+			<-release
+			return addPoints(ctx, tx, ev)
+		})
+		cfg.Retry.Attempts = -1
+		if !s.broker.Features().Partitions {
+			cfg.BatchSize = 1 // one for each
+		}
+		return cfg
 	})
-	cfg.Retry.Attempts = -1
-	m := s.run(cfg)
 	s.publish(order(1).on(0), order(1).on(1))
-	s.await("the copy runs into the lock time-out", func() bool { return m.Status().Contention >= 2 })
+	s.await("the copy runs into the lock time-out", func() bool { return all.status().Contention >= 2 })
 	close(release)
 	s.settled()
 	s.effectsOnce(1)
 	s.noLetters()
-	if st := m.Status(); st.Consumed != 1 || st.Duplicates != 1 || st.Retried != 0 {
+	if st := all.status(); st.Consumed != 1 || st.Duplicates != 1 || st.Retried != 0 {
 		s.Errorf("consumed %d, duplicates %d, retried %d", st.Consumed, st.Duplicates, st.Retried)
 	}
 }

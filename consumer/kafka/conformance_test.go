@@ -65,6 +65,10 @@ func (b broker) Topic(t *testing.T, partitions int) string {
 	return topic
 }
 
+func (b broker) Features() brokertest.Features {
+	return brokertest.Features{Partitions: true, Records: true}
+}
+
 func (b broker) Group(*testing.T) string { return testkit.Name("points") }
 
 func (b broker) Publish(t *testing.T, topic string, messages ...brokertest.Message) {
