@@ -483,6 +483,48 @@ func TestNoAnswerThoughItArrived(t *testing.T) {
 	})
 }
 
+// TestStoppedMidway: a process that is asked to stop ends its chunk, and another
+// one goes on where it ended.
+func TestStoppedMidway(t *testing.T) {
+	brokers(t, func(t *testing.T, addr string) {
+		s := newReplayShop(t, addr)
+		points := s.ours("points")
+		s.connect(func(o *ReplayOptions) { o.ChunkSize = 3 })
+		for i := range 12 {
+			s.deadLetter(s.order(fmt.Sprintf("payment-%02d", i)), points)
+		}
+		s.drain()
+		s.consume(points, applies, points+".replay")
+		plan := s.plan(ada, PlanRequest{Selection: Selection{Filter: &LetterFilter{}}, Target: ToSafe})
+		stopping := make(chan struct{})
+		var once sync.Once
+		var chunks atomic.Int32
+		s.replays.reached = func(at moment) {
+			if at == momentClaimed && chunks.Add(1) == 2 {
+				once.Do(func() { close(stopping) })
+			}
+		}
+		first := newJobs(t, s.pool, s.replays, time.Minute)
+		s.must(nil, first.Start(context.Background()))
+		<-stopping
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		s.must(nil, first.StopAndCancel(ctx))
+		if p := s.get(plan.ID); p.Sent == 12 {
+			t.Fatal("it was not stopped midway")
+		}
+		s.jobs()
+		s.waitDone(plan.ID)
+		if p := s.get(plan.ID); p.Sent != 12 || outcomes(p) != "applied 12" {
+			t.Errorf("sent %d, %s", p.Sent, outcomes(p))
+		}
+		if n := len(s.sent(points + ".replay")); n != 12 {
+			t.Errorf("%d messages", n)
+		}
+		s.settled(t)
+	})
+}
+
 func TestPauseResumeCancelMidway(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -58,6 +58,9 @@ func checkPlan(actor access.Actor, req PlanRequest) error {
 	if err := actor.Check(access.PlanReplay); err != nil {
 		return err
 	}
+	if req.Target.String() == "" {
+		return &ErrBadFilter{Field: "target", Reason: "must be origin, group or safe"}
+	}
 	if req.Target == ToSafe {
 		if err := actor.Check(access.StartReplay); err != nil {
 			return err

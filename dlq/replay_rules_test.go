@@ -453,6 +453,9 @@ func TestSelectionsThatMakeNoSense(t *testing.T) {
 	if _, err := s.replays.DryRun(t.Context(), ada, PlanRequest{Selection: Selection{Filter: &LetterFilter{State: Resolved}}, Target: ToGroup}); !errors.As(err, &bad) || bad.Field != "state" {
 		t.Errorf("a filter of resolved letters: %v", err)
 	}
+	if _, err := s.replays.DryRun(t.Context(), ada, PlanRequest{Selection: ids(letter)}); !errors.As(err, &bad) || bad.Field != "target" {
+		t.Errorf("no target: %v", err)
+	}
 	s.connect(func(o *ReplayOptions) { o.PlanLimit = 1 })
 	s.failed("payment-2", points)
 	var many *ErrTooManyLetters
