@@ -7,6 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncemore/consumer"
 )
 
 const (
@@ -53,48 +55,53 @@ func (c *Consumer[T]) commitNow(ctx context.Context, client *kgo.Client) bool {
 // save commits what the partitions have finished, with commitMu held. It
 // reports whether the broker has confirmed all of it.
 func (c *Consumer[T]) save(ctx context.Context, client *kgo.Client, partitions []*partition[T]) bool {
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
-	defer cancel()
-	offsets := map[string]map[int32]kgo.EpochOffset{}
+	offsets := map[consumer.Partition]kgo.EpochOffset{}
 	for _, p := range partitions {
-		if o, ok := p.unsaved(); ok {
-			if offsets[p.id.Topic] == nil {
-				offsets[p.id.Topic] = map[int32]kgo.EpochOffset{}
-			}
-			offsets[p.id.Topic][p.id.Partition] = o
+		if o, moved := p.unsaved(); moved {
+			offsets[p.id] = o
 		}
 	}
 	if len(offsets) == 0 {
 		return true
 	}
 	confirmed := c.commit(ctx, client, offsets)
-	ok := true
 	for _, p := range partitions {
-		if o, sent := offsets[p.id.Topic][p.id.Partition]; sent {
-			if confirmed[p.id.Topic][p.id.Partition] {
-				p.setSaved(o)
-			} else {
-				ok = false
-			}
+		if confirmed[p.id] {
+			p.setSaved(offsets[p.id])
 		}
 	}
-	return ok
+	return len(confirmed) == len(offsets)
 }
 
-// commit sends the offsets and returns which ones the broker has confirmed.
-func (c *Consumer[T]) commit(ctx context.Context, client *kgo.Client, offsets map[string]map[int32]kgo.EpochOffset) map[string]map[int32]bool {
-	confirmed := map[string]map[int32]bool{}
-	client.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+// commit sends the offsets and returns those partitions whose offset the broker
+// has confirmed.
+func (c *Consumer[T]) commit(ctx context.Context, client *kgo.Client, offsets map[consumer.Partition]kgo.EpochOffset) map[consumer.Partition]bool {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	confirmed := map[consumer.Partition]bool{}
+	client.CommitOffsetsSync(ctx, byTopic(offsets), func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 		if err != nil {
 			c.cfg.Logger.Debug("offset commit failed", "consumer_group", c.cfg.Group, "error", err)
 			return
 		}
 		for _, t := range resp.Topics {
-			confirmed[t.Topic] = map[int32]bool{}
 			for _, p := range t.Partitions {
-				confirmed[t.Topic][p.Partition] = kerr.ErrorForCode(p.ErrorCode) == nil
+				if kerr.ErrorForCode(p.ErrorCode) == nil {
+					confirmed[consumer.Partition{Topic: t.Topic, Partition: p.Partition}] = true
+				}
 			}
 		}
 	})
 	return confirmed
+}
+
+func byTopic(offsets map[consumer.Partition]kgo.EpochOffset) map[string]map[int32]kgo.EpochOffset {
+	topics := map[string]map[int32]kgo.EpochOffset{}
+	for id, o := range offsets {
+		if topics[id.Topic] == nil {
+			topics[id.Topic] = map[int32]kgo.EpochOffset{}
+		}
+		topics[id.Topic][id.Partition] = o
+	}
+	return topics
 }
