@@ -87,6 +87,7 @@ func Run(t *testing.T, broker Broker, emptyDatabase func(testing.TB) string) {
 		{"opposite lock orders never become letters", oppositeOrders},
 		{"a duplicate that waits for a claim never becomes a letter", waitingDuplicate},
 		{"a store outage never makes a letter", storeOutage},
+		{"a lost answer to COMMIT is no second effect", lostAnswer},
 		{"a dependency's outage never makes a letter", dependencyOutage},
 		{"members come and go, effects happen once", churn},
 		{"a pause holds back and resume goes on", pauseAndResume},

@@ -1,8 +1,10 @@
 package brokertest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -140,6 +142,45 @@ func storeOutage(s *shop) {
 	if st := m.Status(); st.LastError == "" || st.Retried != 0 {
 		s.Errorf("last error %q, retried %d", st.LastError, st.Retried)
 	}
+}
+
+// lostAnswer cuts the connection when the database says that it has committed.
+func lostAnswer(s *shop) {
+	const n, losses = 60, 3
+	var lost atomic.Int64
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return &deafConn{Conn: conn, deaf: func() bool { return lost.Add(1) <= losses }}, err
+	}
+	cfg := s.config(addPoints)
+	cfg.Store = pgstore.New(connect(s.T, s.url, dial), pgstore.Options{})
+	cfg.Retry.Attempts = -1
+	cfg.BatchSize = 10
+	for i := range n {
+		s.publish(order(i + 1).on(0))
+	}
+	m := s.run(cfg)
+	s.settled()
+	s.effectsOnce(n)
+	s.noLetters()
+	if st := m.Status(); lost.Load() < losses || st.Consumed+st.Duplicates != n || st.Duplicates < losses || st.Retried != 0 {
+		s.Errorf("lost %d, consumed %d, duplicates %d, retried %d", lost.Load(), st.Consumed, st.Duplicates, st.Retried)
+	}
+}
+
+// deafConn breaks where PostgreSQL's CommandComplete of a COMMIT would be read.
+type deafConn struct {
+	net.Conn
+	deaf func() bool
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if bytes.Contains(b[:n], []byte("COMMIT\x00")) && c.deaf() {
+		c.Conn.Close()
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
 }
 
 func dependencyOutage(s *shop) {
