@@ -1,6 +1,7 @@
 package mysqlstore_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -116,7 +117,7 @@ func (db database) claim(t *testing.T, ids ...string) consumer.Claim[mysqlstore.
 	return c
 }
 
-// cut ends every connection to the database but those of the watcher.
+// cut ends every connection to the database but the one that asks.
 func (db database) cut(t *testing.T) {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
@@ -124,15 +125,13 @@ func (db database) cut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	for _, id := range query[int64](t, db, `SELECT id FROM information_schema.processlist WHERE db = ? AND info IS NULL`, db.cfg.DBName) {
-		var own int64
-		if err := conn.QueryRowContext(t.Context(), `SELECT CONNECTION_ID()`).Scan(&own); err != nil {
-			t.Fatal(err)
-		}
-		if id == own {
-			continue
-		}
-		_, err := conn.ExecContext(t.Context(), fmt.Sprintf("KILL %d", id))
+	var ids sql.NullString
+	const others = `SELECT GROUP_CONCAT(id) FROM information_schema.processlist WHERE db = ? AND id <> CONNECTION_ID()`
+	if err := conn.QueryRowContext(t.Context(), others, db.cfg.DBName).Scan(&ids); err != nil {
+		t.Fatal(err)
+	}
+	for id := range strings.SplitSeq(ids.String, ",") {
+		_, err := conn.ExecContext(t.Context(), "KILL "+cmp.Or(id, "0"))
 		if err != nil && !strings.Contains(err.Error(), "Unknown thread") {
 			t.Fatal(err)
 		}
