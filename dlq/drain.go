@@ -88,7 +88,6 @@ func (d *Drainer) Run(ctx context.Context) error {
 	}
 	d.client = client
 	defer d.leave()
-	go KeepMonths(ctx, d.conf.Pool, d.conf.Log)
 	var lanes [storers]chan batch
 	var storing sync.WaitGroup
 	for i := range lanes {

@@ -270,6 +270,44 @@ func TestDrainRecordsAGap(t *testing.T) {
 	})
 }
 
+// A log that ends before our position was cut: what stands there now may be new.
+func TestDrainReadsACutLogAgain(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *drainBundle) {
+		topic := b.topic(".DLT", 1)
+		b.produce(topic, 0, failures(0, 5)...)
+		_, stop := b.start()
+		b.wait("dead_letter", 5)
+		stop()
+		if _, err := b.pool.Exec(t.Context(), "UPDATE drain_position SET next_offset = 100"); err != nil {
+			t.Fatal(err)
+		}
+		b.produce(topic, 0, failures(5, 1)...)
+		b.start()
+		b.wait("dead_letter", 6)
+		b.wait("dead_letter WHERE flags & 1 <> 0 AND event_id = 'e-5'", 1)
+		b.wait("drain_position WHERE next_offset = 6", 1)
+		b.wait("letter_occurrence", 0)
+		b.wait("dead_letter WHERE occurrences = 1", 6)
+	})
+}
+
+func TestDrainFollowsAMovedPosition(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *drainBundle) {
+		topic := b.topic(".DLT", 1)
+		b.start()
+		b.produce(topic, 0, failures(0, 5)...)
+		b.wait("dead_letter", 5)
+		if _, err := b.pool.Exec(t.Context(), "UPDATE drain_position SET next_offset = 2"); err != nil {
+			t.Fatal(err)
+		}
+		b.produce(topic, 0, failures(5, 5)...)
+		b.wait("dead_letter", 10)
+		b.wait("drain_position WHERE next_offset = 10", 1)
+		b.wait("letter_occurrence", 0)
+		b.wait("dead_letter WHERE occurrences = 1", 10)
+	})
+}
+
 func TestDrainPassesATransactionsEnd(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *drainBundle) {
 		topic := b.topic(".DLT", 1)

@@ -6,8 +6,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -481,6 +483,41 @@ func sameRecord(t *testing.T, i int, want *kgo.Record, key, value, encoded []byt
 		}
 		same("header "+h.Name, h.Value, want.Headers[j].Value)
 	}
+}
+
+// TestCapturedRecordsBecomeLetters feeds what a real Spring application wrote: two
+// of its 13 records are failures that were there before.
+func TestCapturedRecordsBecomeLetters(t *testing.T) {
+	t.Parallel()
+	b := setupIntake(t)
+	var captured []struct {
+		Key       []byte `json:"key_b64"`
+		Value     []byte `json:"value_b64"`
+		Timestamp int64  `json:"timestamp"`
+		Headers   []struct {
+			Key   string `json:"key"`
+			Value []byte `json:"value_b64"`
+		} `json:"headers"`
+	}
+	text, err := os.ReadFile("dialect/testdata/spring-kafka-dlt.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &captured); err != nil {
+		t.Fatal(err)
+	}
+	var records []*kgo.Record
+	for _, c := range captured {
+		r := &kgo.Record{Key: c.Key, Value: c.Value, Timestamp: time.UnixMilli(c.Timestamp)}
+		for _, h := range c.Headers {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		}
+		records = append(records, r)
+	}
+	b.store(records...)
+	b.wantCounts(map[string]int64{"dead_letter": 11, "letter_occurrence": 2, "dead_letter_body": 13, "dead_letter WHERE occurrences = 2": 2,
+		"dead_letter WHERE attempts IS NULL": 8, "dead_letter WHERE attempts = 5 AND event_id = 'evt-9'": 1,
+		"dead_letter WHERE group_id = 0 OR class_id = 0 OR origin_id = 0 OR event_time IS NULL": 0})
 }
 
 func TestOneRefusedRecordDoesNotHoldTheOthers(t *testing.T) {
