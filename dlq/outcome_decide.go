@@ -26,6 +26,10 @@ type sighting struct {
 	judged  *GroupVerdict
 }
 
+// outcomeNoEvidence is the reason of an unverified outcome when all went as well
+// as can be known: the group has passed, and nothing came back.
+const outcomeNoEvidence = "reason.outcome.no_evidence"
+
 // decide gives the outcome, or false while it cannot be told yet.
 func (s sighting) decide() (Outcome, Reason, bool) {
 	switch {
@@ -52,7 +56,7 @@ func (s sighting) withoutRecord() (Outcome, Reason, bool) {
 	case s.unreadable():
 		return 0, Reason{}, false
 	case !s.hasEvidence():
-		return Unverified, replayReason("reason.outcome.no_evidence", "offset", s.offset), true
+		return Unverified, replayReason(outcomeNoEvidence, "offset", s.offset), true
 	case s.retries && !s.overdue:
 		return 0, Reason{}, false
 	}

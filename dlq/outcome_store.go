@@ -117,8 +117,9 @@ func outcomeNos(outs []claimOutcome) []int {
 // sqlMoveLetters moves each letter whose own group has its outcome; a letter
 // whose group the target did not reach waits for all of the item's. Applied and
 // duplicate resolve it. Unverified resolves it only where somebody sent it in
-// spite of its verdict: nothing better can ever be known then, and an open letter
-// would ask to be sent, unprotected, again. All else makes it open: what failed
+// spite of its verdict, and the group has passed it without its coming back:
+// nothing better can ever be known then, and an open letter would ask to be sent,
+// unprotected, again. All else makes it open: what failed
 // again or was swallowed needs somebody, whatever it was before; the rest goes
 // back to what it was at plan.
 const sqlMoveLetters = `
@@ -130,7 +131,7 @@ WITH mine AS (
   WHERE l.replay_id = @id AND l.no = ANY(@nos) AND d.state = 2),
 told AS (
   SELECT m.letter_id, m.from_state,
-    bool_and(o.outcome = ANY(@good) OR o.outcome = @unverified AND EXISTS (
+    bool_and(o.outcome = ANY(@good) OR o.outcome = @unverified AND o.reason_key = @passed AND EXISTS (
       SELECT FROM replay_override v WHERE v.replay_id = @id AND v.letter_id = m.letter_id AND v.group_id = o.group_id)) AS good,
     bool_or(o.outcome = ANY(@bad)) AS bad
   FROM mine m JOIN replay_outcome o ON o.replay_id = @id AND o.item_no = m.no AND (NOT m.own OR o.group_id = m.group_id)
@@ -147,7 +148,7 @@ GROUP BY m.fault_id, s.state, m.verdict, s.sign`
 func moveLetters(ctx context.Context, tx pgx.Tx, id int64, outs []claimOutcome) error {
 	_, err := tx.Exec(ctx, sqlMoveLetters, pgx.NamedArgs{
 		"id": id, "nos": outcomeNos(outs),
-		"good": []int16{int16(Applied), int16(Duplicate), int16(DuplicateExpected)}, "unverified": int16(Unverified),
+		"good": []int16{int16(Applied), int16(Duplicate), int16(DuplicateExpected)}, "unverified": int16(Unverified), "passed": outcomeNoEvidence,
 		"bad": []int16{int16(FailedAgain), int16(Swallowed)},
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -483,6 +484,57 @@ func TestNoAnswerThoughItArrived(t *testing.T) {
 	})
 }
 
+// TestOverlappingReplays: several replays of one set, worked by two processes,
+// send each event once.
+func TestOverlappingReplays(t *testing.T) {
+	brokers(t, func(t *testing.T, addr string) {
+		const letters, replays = 150, 3
+		s := newReplayShop(t, addr)
+		points := s.ours("points")
+		s.connect(func(o *ReplayOptions) { o.ChunkSize = 20 })
+		s.manyFailed(letters, points)
+		s.consume(points, applies, points+".replay")
+		plans := make([]Plan, replays)
+		for i := range plans {
+			plans[i] = s.plan(ada, PlanRequest{Selection: Selection{Filter: &LetterFilter{}}, Target: ToGroup})
+		}
+		s.jobs()
+		s.jobs()
+		var starts sync.WaitGroup
+		errs := make([]error, replays)
+		for i, p := range plans {
+			starts.Go(func() { errs[i] = s.replays.Start(t.Context(), []access.Actor{ada, bob}[i%2], p.ID) })
+		}
+		starts.Wait()
+		sent := 0
+		for i, p := range plans {
+			var conflict *ErrConflict
+			if errors.As(errs[i], &conflict) {
+				continue
+			}
+			s.must(nil, errs[i])
+			s.waitDone(p.ID)
+			r := s.get(p.ID)
+			if sent += r.Sent; r.Sent+r.LeftOut != letters || r.Outcomes[Applied] != r.Sent {
+				t.Errorf("replay %d: sent %d, left out %d, %s", p.ID, r.Sent, r.LeftOut, outcomes(r))
+			}
+		}
+		events := map[string]int{}
+		for _, rec := range s.sent(points + ".replay") {
+			events[eventOf(rec)]++
+		}
+		for event, n := range events {
+			if n != 1 {
+				t.Errorf("%s was sent %d times", event, n)
+			}
+		}
+		if len(events) != letters || sent != letters {
+			t.Errorf("%d events, %d items were sent", len(events), sent)
+		}
+		s.settled(t)
+	})
+}
+
 // TestStoppedMidway: a process that is asked to stop ends its chunk, and another
 // one goes on where it ended.
 func TestStoppedMidway(t *testing.T) {
@@ -578,6 +630,26 @@ func TestPauseResumeCancelMidway(t *testing.T) {
 			s.settled(t)
 		})
 	}
+}
+
+// TestOverriddenAndNeverSeen: an override does not make a letter green that
+// nobody took up.
+func TestOverriddenAndNeverSeen(t *testing.T) {
+	t.Parallel()
+	s := newReplayShop(t, testkit.FakeKafkaAddr(t))
+	legacy := s.foreign("legacy", nil)
+	letter := s.failed("payment-1", legacy)
+	s.connect(func(o *ReplayOptions) { o.SettleAfter = time.Second })
+	s.skipTo(legacy, s.topic)
+	plan := s.plan(ada, PlanRequest{Selection: ids(letter), Target: ToOrigin,
+		Overrides: []Override{{LetterID: letter, Group: legacy, Verdict: Unprotected, Reason: "no coupon was given"}}})
+	s.must(nil, s.replays.Approve(t.Context(), eve, plan.ID))
+	s.start(ada, plan.ID)
+	s.work(plan.ID)
+	if p := s.get(plan.ID); outcomes(p) != "not_seen 1" || s.letterState(letter) != Open {
+		t.Errorf("%s, letter %s", outcomes(p), s.letterState(letter))
+	}
+	s.settled(t)
 }
 
 func TestAFailureThatComesLateIsTold(t *testing.T) {
