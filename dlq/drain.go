@@ -106,7 +106,7 @@ func (d *Drainer) options() []kgo.Opt {
 	}
 	return []kgo.Opt{
 		kgo.ConsumerGroup(d.conf.Group),
-		kgo.ConsumeRegex(), kgo.ConsumeTopics(topics...),
+		kgo.ConsumeRegex(), kgo.ConsumeTopics(topics...), kgo.ConsumeExcludeTopics("^" + internalPrefix),
 		kgo.MetadataMinAge(time.Second), kgo.MetadataMaxAge(newTopicsIn),
 		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		kgo.AdjustFetchOffsetsFn(d.assigned),

@@ -27,8 +27,9 @@ func globPattern(glob string) string {
 	return "^" + strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(quoted) + "$"
 }
 
-// ourTopics are never drained, whatever a pattern says: Kafka's internal ones.
-func ourTopics(topic string) bool { return strings.HasPrefix(topic, "__") }
+// internalPrefix begins the names of Kafka's own topics, which are never drained,
+// whatever a pattern says.
+const internalPrefix = "__"
 
 func compileSources(sources []DrainSource) ([]sourcePattern, error) {
 	var out []sourcePattern
@@ -44,7 +45,7 @@ func compileSources(sources []DrainSource) ([]sourcePattern, error) {
 
 // match finds the first source that a topic belongs to.
 func match(sources []sourcePattern, topic string) (DrainSource, bool) {
-	if ourTopics(topic) {
+	if strings.HasPrefix(topic, internalPrefix) {
 		return DrainSource{}, false
 	}
 	for _, s := range sources {
