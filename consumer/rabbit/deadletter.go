@@ -54,7 +54,7 @@ func (c *Consumer[T]) deadLetter(ctx context.Context, d amqp.Delivery, l consume
 // headers as they came, the marks of an earlier failure replaced by those of this one.
 func letterOf(d amqp.Delivery, l consumer.Letter, at time.Time, frameMax int) amqp.Publishing {
 	m := publishing(d)
-	for name, value := range m.Headers {
+	for name, value := range d.Headers {
 		switch {
 		case strings.HasPrefix(name, failurePrefix) || strings.HasPrefix(name, originPrefix):
 			delete(m.Headers, name)

@@ -21,6 +21,7 @@ type Wire struct {
 	deaf      bool
 	acked     int
 	delivered int
+	header    int
 	conns     map[*wireConn]bool
 }
 
@@ -55,6 +56,10 @@ func (w *Wire) Acked() int { return w.count(&w.acked) }
 
 // Delivered is how many deliveries came, each time they came.
 func (w *Wire) Delivered() int { return w.count(&w.delivered) }
+
+// LastHeader is how many bytes the frame with a message's properties had that was
+// published last.
+func (w *Wire) LastHeader() int { return w.count(&w.header) }
 
 func (w *Wire) count(n *int) int {
 	w.mu.Lock()
@@ -180,10 +185,19 @@ func (c *wireConn) fromClient() {
 		if !c.toBroker(f) {
 			return
 		}
+		if f[0] == headerFrame {
+			c.wire.noteHeader(len(f))
+		}
 		if f.is(basicAck) {
 			c.settle(f.channel(), f.tag(), f[len(f)-2]&1 == 1)
 		}
 	}
+}
+
+func (w *Wire) noteHeader(size int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.header = size
 }
 
 func (w *Wire) isDeaf() bool {
@@ -249,6 +263,7 @@ const (
 	frameHead    = 7
 	frameEnd     = 0xCE
 	methodFrame  = 1
+	headerFrame  = 2
 	basicDeliver = 60<<16 | 60 // class and method
 	basicAck     = 60<<16 | 80
 )
