@@ -177,7 +177,7 @@ func (d *demo) serve() error {
 	if err := d.files.saveInfo(info); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.edge.out, "\nOncemore demo: %s\n  sign in as %s with %s; the other accounts are in %s\n  Kafka at %s, log in %s\n  Ctrl-C ends it and keeps the data\n\n",
+	fmt.Fprintf(d.edge.out, "\nOncemore demo: %s\n  sign in as %s with %s; the other accounts are in %s\n  Kafka at %s, log in %s\n  Not for production. Ctrl-C ends it and keeps the data\n\n",
 		info.URL, info.User, info.Password, d.files.info(), info.Kafka, d.files.log())
 	g, ctx := errgroup.WithContext(d.edge.ctx)
 	g.Go(func() error { return d.shop.Run(ctx) })

@@ -126,6 +126,33 @@ func TestSecondCtrlCEndsAtOnce(t *testing.T) {
 	}
 }
 
+func TestServeEndsOnSIGTERM(t *testing.T) {
+	address := fmt.Sprintf("127.0.0.1:%d", testkit.FreePort(t))
+	text := fmt.Sprintf("environment: test\nlisten: %s\ndatabase: {url_file: %q}\n", address, secretFile(t, pgtest.URL(t)))
+	file := filepath.Join(t.TempDir(), "console.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := console(t, "serve", "--config", file)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 30*time.Second, func() bool {
+		resp, err := http.Get("http://" + address + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err == nil && resp.StatusCode == http.StatusOK
+	}, "the console is ready")
+	wantSentence(t, "change listen in "+file, "serve", "--config", file) // the port is taken
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+}
+
 func TestCommandsSayWhatToDo(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "console.yaml")
 	for _, c := range []struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -173,6 +174,27 @@ func TestSoakFetchedServerRuns(t *testing.T) {
 	execSQL(t, p.URL, "select 1")
 	if err := p.Stop(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNoWayToGetPostgres runs itself with a proxy that is not there: Go reads
+// that variable once per process.
+func TestNoWayToGetPostgres(t *testing.T) {
+	if os.Getenv("ONCEMORE_TEST_FETCH") != "" {
+		_, err := fetch(os.Getenv("ONCEMORE_TEST_FETCH"), owner{name: "nobody"})
+		fmt.Println(err)
+		return
+	}
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "-test.run", "^TestNoWayToGetPostgres$")
+	cmd.Env = append(os.Environ(), "HTTPS_PROXY=http://127.0.0.1:1", "https_proxy=http://127.0.0.1:1", "ONCEMORE_TEST_FETCH="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), ErrNoPostgres.Error()+" (") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
