@@ -86,7 +86,7 @@
   var keys = {
     "/": function () { var box = all("input[name=q]").filter(function (i) { return i.offsetParent !== null; })[0]; if (box) { box.focus(); box.select(); } },
     "?": function () { var d = one("#shortcuts"); if (d && !d.open) d.showModal(); },
-    g: function () { awaiting = Date.now() + 1200; },
+    g: function () { awaiting = Date.now() + 1500; },
     j: function () { detail() ? go(detail().dataset.older) : move(1); },
     k: function () { detail() ? go(detail().dataset.newer) : move(-1); },
     x: pick,

@@ -49,7 +49,7 @@ type letterJSON struct {
 	DrainedAt     *time.Time `json:"drained_at"`
 	FaultID       int32      `json:"fault_id"`
 	ReplayCount   int32      `json:"replay_count"`
-	Verdict       *string    `json:"verdict"` // as last judged, for the failing group
+	Verdict       *string    `json:"verdict"` // as last judged: the worst of the groups that the narrowest target reaches
 	VerdictAt     *time.Time `json:"verdict_at"`
 	Flags         []string   `json:"flags"`
 }

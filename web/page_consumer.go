@@ -57,9 +57,9 @@ func ownTopics(g fleet.Group) []string {
 func (s *Server) consumerPage(c echo.Context) error { return s.showConsumer(c, refused{}) }
 
 func (s *Server) showConsumer(c echo.Context, was refused) error {
-	name, err := url.PathUnescape(c.Param("group"))
+	name, err := groupName(c)
 	if err != nil {
-		return dlq.ErrNotFound
+		return err
 	}
 	ctx, here := c.Request().Context(), localeOf(c)
 	g, err := s.Fleet.Group(ctx, name)
@@ -104,9 +104,9 @@ func evidenceText(here locale.Locale, g fleet.Group) string {
 // consumerCommand pauses or resumes a group of ours, with a reason.
 func (s *Server) consumerCommand(pause bool) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		name, err := url.PathUnescape(c.Param("group"))
+		name, err := groupName(c)
 		if err != nil {
-			return dlq.ErrNotFound
+			return err
 		}
 		reason := c.FormValue("reason")
 		if why := badText(reason); why != "" {

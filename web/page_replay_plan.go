@@ -128,7 +128,7 @@ func overrideRows(overrides []dlq.Override) []views.OverrideRow {
 // planConfirm says count, target and split: what starting will do.
 func planConfirm(here locale.Locale, r dlq.Replay) string {
 	if r.Total == 0 {
-		return here.Text("plan.confirm_nothing", "letters", here.Text("count.letters", "n", r.Letters))
+		return here.Text("plan.confirm_nothing", "n", r.Letters)
 	}
 	var split []string
 	for _, count := range verdictSplit(r.Verdicts) {

@@ -47,7 +47,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // setupShop starts everything but the consumer that takes replays; approval is
 // asked for above 50 letters.
-func setupPageShop(t testing.TB) *pageShop {
+func setupPageShop(t testing.TB, change ...func(*web.Deps)) *pageShop {
 	t.Helper()
 	s := &pageShop{t: t, addr: testkit.FakeKafkaAddr(t), business: pgtest.Open(t, pgtest.Empty(t))}
 	s.must(s.business.Exec(t.Context(), `create table mq_consume_record (
@@ -62,7 +62,7 @@ func setupPageShop(t testing.TB) *pageShop {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.cluster.Close)
-	s.site = setupSite(t, s.wire)
+	s.site = setupSite(t, append([]func(*web.Deps){s.wire}, change...)...)
 	s.drain()
 	s.jobs()
 	return s
