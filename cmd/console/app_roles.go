@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"time"
@@ -169,7 +168,7 @@ func (a *app) runRiver(ctx context.Context) error {
 	client, err := river.NewClient(riverpgxv5.New(a.pool), &river.Config{
 		Queues:               map[string]river.QueueConfig{dlq.ReplayQueue: {MaxWorkers: 8}},
 		Workers:              workers,
-		Logger:               slog.New(quiet{a.log.With("part", "river").Handler()}),
+		Logger:               riverLog(a.log, a.clock),
 		ErrorHandler:         jobErrors{a.log},
 		RescueStuckJobsAfter: 2 * time.Minute,
 		FetchPollInterval:    200 * time.Millisecond,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,7 +69,8 @@ type soak struct {
 	topic, group string
 	fleet        []*exec.Cmd
 	sent, stuck  int
-	failures     int // deliveries of stuck orders: each is a letter
+	log          *os.File // of all processes
+	failures     int      // deliveries of stuck orders: each is a letter
 }
 
 const (
@@ -133,13 +136,27 @@ func setupSoak(t *testing.T) *soak {
 		t.Fatal(err)
 	}
 	s.client = testkit.Client(t, kafka, kgo.RecordDeliveryTimeout(2*time.Minute))
+	if s.log, err = os.CreateTemp("", "oncemore-soak-*.log"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.keepLog)
 	return s
+}
+
+// keepLog says where the processes' log is when it is worth reading.
+func (s *soak) keepLog() {
+	s.log.Close()
+	if s.Failed() {
+		s.Logf("log of the processes: %s", s.log.Name())
+		return
+	}
+	os.Remove(s.log.Name())
 }
 
 // process starts a console that does everything but pages.
 func (s *soak) process() *exec.Cmd {
-	cmd := console(s.T, "serve", "--config", s.file, "--roles", "drain,consume,jobs", "--log", "error")
-	cmd.Stderr = s.Output()
+	cmd := console(s.T, "serve", "--config", s.file, "--roles", "drain,consume,jobs", "--log", "warn")
+	cmd.Stderr = s.log
 	if err := cmd.Start(); err != nil {
 		s.Errorf("start a console: %v", err)
 	}
@@ -199,7 +216,7 @@ func (s *soak) insist(sql string, args ...any) {
 // underFire does something bad every few seconds until ctx ends.
 func (s *soak) underFire(ctx context.Context) {
 	outages := []func(){s.outage("KAFKA"), s.outage("POSTGRES")}
-	tick := time.NewTicker(3 * time.Second)
+	tick := time.NewTicker(4 * time.Second)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -208,24 +225,26 @@ func (s *soak) underFire(ctx context.Context) {
 		case <-tick.C:
 		}
 		switch {
-		case n%12 == 11 && len(outages) > 0:
+		case n%8 == 7 && len(outages) > 0:
 			outages[0]()
 			outages = outages[1:]
-		case n%2 == 0:
-			s.killOne()
+		case n%8 == 1:
+			s.endOne(os.Kill) // the group waits for its session to run out
+		case n%4 == 3:
+			s.endOne(syscall.SIGTERM)
 		default:
 			s.cutSessions()
 		}
 	}
 }
 
-// killOne ends one process by SIGKILL and starts another.
-func (s *soak) killOne() {
+// endOne ends one process by the signal and starts another in its place.
+func (s *soak) endOne(sig os.Signal) {
 	i := rand.IntN(len(s.fleet))
-	if err := s.fleet[i].Process.Kill(); err != nil {
-		s.Errorf("kill: %v", err)
+	if err := s.fleet[i].Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		s.Errorf("%s: %v", sig, err)
 	}
-	s.fleet[i].Wait() //nolint:errcheck // it was killed
+	s.fleet[i].Wait() //nolint:errcheck // it was ended
 	s.fleet[i] = s.process()
 }
 
@@ -248,7 +267,6 @@ func (s *soak) outage(what string) func() {
 		}
 		s.Logf("%s goes away", what)
 		s.shell(down)
-		s.killOne() // and somebody starts meanwhile
 		<-time.After(outageTime)
 		s.shell(up)
 	}
@@ -264,19 +282,18 @@ func (s *soak) shell(command string) {
 func (s *soak) settles() {
 	s.Helper()
 	admin := kadm.NewClient(s.client)
-	testkit.Eventually(s, 3*time.Minute, func() bool {
+	testkit.Eventually(s, 4*time.Minute, func() bool {
 		lags, err := admin.Lag(s.Context(), s.group)
 		group := lags[s.group]
 		if err != nil || group.Error() != nil {
 			return false
 		}
+		if len(group.Lag[s.topic]) != soakPartitions {
+			return false // it has not committed everywhere
+		}
 		total := int64(0)
-		for topic, partitions := range group.Lag {
-			for _, l := range partitions {
-				if topic == s.topic {
-					total += l.Lag
-				}
-			}
+		for _, l := range group.Lag[s.topic] {
+			total += max(l.Lag, 0)
 		}
 		return total == 0
 	}, "the group reaches the end")
