@@ -17,11 +17,14 @@ import (
 	"oncemore/internal/fleet"
 )
 
-// openClusters makes the clients of all clusters, by name. They connect when
-// they are first used.
+// openClusters makes the clients of all Kafka clusters, by name. They connect when
+// they are first used. RabbitMQ's connections belong to its consumers.
 func openClusters(all []config.Cluster) (map[string]*dlq.Cluster, error) {
 	made := make(map[string]*dlq.Cluster, len(all))
 	for _, c := range all {
+		if c.Kafka == nil {
+			continue
+		}
 		opts, err := kafkaOptions(c.Kafka)
 		if err == nil {
 			made[c.Name], err = dlq.NewCluster(c.Name, opts...)

@@ -10,6 +10,7 @@ import (
 	"oncemore/consumer/effect"
 	"oncemore/consumer/kafka"
 	"oncemore/consumer/pgstore"
+	"oncemore/consumer/rabbit"
 	"oncemore/internal/access"
 	"oncemore/internal/config"
 )
@@ -42,31 +43,56 @@ func (a *app) consumer(ctx context.Context, c config.Consumer) ([]runner, error)
 	if err != nil {
 		return nil, err
 	}
-	client, err := kafkaOptions(a.conf.Cluster(c.Cluster).Kafka)
+	member, err := a.member(c)
 	if err != nil {
 		return nil, err
 	}
 	var members []runner
 	for range c.Concurrency {
-		member, err := kafka.New(a.consumerConfig(c, pgstore.New(pool, pgstore.Options{Logger: a.log}), does), kafkaConsumer(c, client))
+		made, err := member(a.consumerConfig(c, pgstore.New(pool, pgstore.Options{Logger: a.log}), does))
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, runner{c, member})
+		members = append(members, runner{c, made})
 	}
 	return members, nil
+}
+
+// member is how to make a member of the consumer's group, by its broker.
+func (a *app) member(c config.Consumer) (func(consumer.Config[pgstore.Tx]) (consumer.Runner, error), error) {
+	cluster := a.conf.Cluster(c.Cluster)
+	if cluster.Rabbit != nil {
+		opts, err := rabbitConsumer(c, cluster.Rabbit)
+		return func(cfg consumer.Config[pgstore.Tx]) (consumer.Runner, error) { return rabbit.New(cfg, opts) }, err
+	}
+	client, err := kafkaOptions(cluster.Kafka)
+	opts := kafkaConsumer(c, client)
+	return func(cfg consumer.Config[pgstore.Tx]) (consumer.Runner, error) { return kafka.New(cfg, opts) }, err
 }
 
 func (a *app) consumerConfig(c config.Consumer, store *pgstore.Store, does effect.Effect) consumer.Config[pgstore.Tx] {
 	return consumer.Config[pgstore.Tx]{
 		Group: c.Group, Store: store, Handler: does.Handler(), BatchSize: does.BatchSize(),
-		EventID: consumer.EventIDSource{Header: c.EventID.Header, JSON: c.EventID.JSON},
+		EventID: consumer.EventIDSource{Header: c.EventID.Header, MessageID: c.EventID.MessageID, JSON: c.EventID.JSON},
 		Retry:   retryPolicy(c.Retry), Logger: a.log, Now: a.clock,
 	}
 }
 
 func kafkaConsumer(c config.Consumer, client []kgo.Opt) kafka.Options {
 	return kafka.Options{Topics: c.Topics, Client: client, DeadLetterTopic: c.DeadLetter, CreateTopics: true}
+}
+
+func rabbitConsumer(c config.Consumer, r *config.Rabbit) (rabbit.Options, error) {
+	opts := rabbit.Options{Queue: c.Queue, DeadLetterQueue: c.DeadLetter, DeclareQueues: true, RetryQueues: c.Retry.Mode == "non_blocking"}
+	url, err := r.URL.Value()
+	if err != nil {
+		return opts, err
+	}
+	opts.URLs = []string{url}
+	if r.ManagementURL.Set() {
+		opts.ManagementURL, err = r.ManagementURL.Value()
+	}
+	return opts, err
 }
 
 // retryPolicy says none as a negative number: zero is the library's default.

@@ -118,6 +118,9 @@ func checkClusters(conf *config.Config) ([]check.Cluster, func()) {
 	var all []check.Cluster
 	var open []*dlq.Cluster
 	for _, c := range conf.Clusters {
+		if c.Kafka == nil {
+			continue // RabbitMQ's consumers look for themselves, when they start
+		}
 		seen := check.Cluster{Name: c.Name}
 		made, err := openClusters([]config.Cluster{c})
 		if err == nil {
@@ -163,7 +166,7 @@ func checkConsumers(conf *config.Config) []check.Consumer {
 	var all []check.Consumer
 	for _, c := range conf.Consumers {
 		seen := check.Consumer{
-			Group: c.Group, Cluster: c.Cluster, Topics: c.Topics, Connection: c.Connection, Header: c.EventID.Header, JSON: c.EventID.JSON,
+			Group: c.Group, Cluster: c.Cluster, Topics: c.Topics, Queue: c.Queue, Connection: c.Connection, Header: c.EventID.Header, MessageID: c.EventID.MessageID, JSON: c.EventID.JSON,
 			DeadLetter: c.DeadLetter, MaxRetry: longestRetry(c.Retry), Retention: conf.Retention.ConsumeRecords,
 		}
 		if c.HTTP != nil {

@@ -44,6 +44,9 @@ func New[T any](cfg consumer.Config[T], opts Options) (*Consumer[T], error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.EventID.MessageID {
+		return nil, fmt.Errorf("consumer %s: event id: messages of Kafka have no property message_id", cfg.Group)
+	}
 	opts, err = opts.complete(cfg.Group)
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s: %w", cfg.Group, err)

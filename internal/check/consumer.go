@@ -17,12 +17,15 @@ import (
 func (r *run) consumer(ctx context.Context, c Consumer, pools map[string]*pgxpool.Pool, clusters map[string]*brokers) {
 	subject := "consumer/" + c.Group
 	v := values{"group": c.Group, "cluster": c.Cluster, "connection": c.Connection, "topic": c.replay()}
-	if err := consumer.ValidateEventIDSource(consumer.EventIDSource{Header: c.Header, JSON: c.JSON}); err != nil {
+	if err := consumer.ValidateEventIDSource(consumer.EventIDSource{Header: c.Header, MessageID: c.MessageID, JSON: c.JSON}); err != nil {
 		r.say("consumer.event_id.bad", subject, v, reason(err))
 	} else {
 		r.say("consumer.event_id.ok", subject, v)
 	}
 	r.statement(ctx, c, pools[c.Connection], subject, v)
+	if c.Queue != "" {
+		return
+	}
 	b := clusters[c.Cluster]
 	if b == nil {
 		r.say("consumer.topic.unknown", subject, v)

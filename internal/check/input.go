@@ -71,8 +71,10 @@ type Consumer struct {
 	Group      string
 	Cluster    string
 	Topics     []string
+	Queue      string // of RabbitMQ: then there are no topics to look at
 	Connection string
 	Header     string // event id sources, as configured
+	MessageID  bool
 	JSON       string
 	DeadLetter string                                     // "": <topic>.DLT for each topic
 	MaxRetry   time.Duration                              // the longest the retry policy may take in all

@@ -14,6 +14,9 @@ var topicName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`)
 func (c *Config) check(bad *problems) {
 	for _, s := range c.Sources {
 		c.needCluster(bad, s.Pos, s.Cluster)
+		if cl := c.Cluster(s.Cluster); cl != nil && cl.Kafka != nil && s.EventID.MessageID {
+			bad.add(s.Pos.Problemf("event_id.message_id is for RabbitMQ: Kafka's messages have no such property"))
+		}
 		if s.Group != "" && c.Cluster(s.Cluster) != nil && c.Cluster(s.Cluster).Kafka != nil {
 			bad.add(s.Pos.Problemf("group is for queues: a Kafka dead letter names its own"))
 		}
@@ -64,14 +67,31 @@ func (c *Config) checkConsumer(bad *problems, consumer Consumer) {
 	}
 	c.needCluster(bad, consumer.Pos, consumer.Cluster)
 	c.needConnection(bad, consumer.Pos, consumer.Connection)
-	for _, topic := range append([]string{consumer.DeadLetter}, consumer.Topics...) {
-		if topic != "" && !topicName.MatchString(topic) {
-			bad.add(consumer.Pos.Problemf("%q is no topic name", topic))
-		}
-	}
+	c.checkBroker(bad, consumer)
 	if consumer.HTTP != nil {
 		if _, ok := c.URLs[consumer.HTTP.Base]; !ok {
 			bad.add(consumer.Pos.Problemf("effect.http.base: there is no %q under urls", consumer.HTTP.Base))
+		}
+	}
+}
+
+// checkBroker looks at what differs by broker.
+func (c *Config) checkBroker(bad *problems, consumer Consumer) {
+	switch cluster := c.Cluster(consumer.Cluster); {
+	case cluster == nil: // said already
+	case cluster.Kafka != nil && consumer.Queue != "":
+		bad.add(consumer.Pos.Problemf("queue is for RabbitMQ, and cluster %s is Kafka: name topics", cluster.Name))
+	case cluster.Rabbit != nil && len(consumer.Topics) > 0:
+		bad.add(consumer.Pos.Problemf("topics are for Kafka, and cluster %s is RabbitMQ: name a queue", cluster.Name))
+	case cluster.Kafka != nil && consumer.EventID.MessageID:
+		bad.add(consumer.Pos.Problemf("event_id.message_id is for RabbitMQ: Kafka's messages have no such property"))
+	}
+	if consumer.Queue != "" {
+		return // RabbitMQ takes any name
+	}
+	for _, topic := range append([]string{consumer.DeadLetter}, consumer.Topics...) {
+		if topic != "" && !topicName.MatchString(topic) {
+			bad.add(consumer.Pos.Problemf("%q is no topic name", topic))
 		}
 	}
 }
@@ -83,9 +103,9 @@ func (c *Config) Unsupported() []error {
 	later := func(at Pos, what string) {
 		out = append(out, at.Problemf("%s is not supported yet in this version: take it out to go on", what))
 	}
-	for _, cl := range c.Clusters {
-		if cl.Rabbit != nil {
-			later(cl.Pos, "a RabbitMQ cluster")
+	for _, s := range c.Sources {
+		if cl := c.Cluster(s.Cluster); cl != nil && cl.Rabbit != nil {
+			later(s.Pos, "a source on RabbitMQ")
 		}
 	}
 	for _, conn := range c.Connections {
@@ -97,7 +117,7 @@ func (c *Config) Unsupported() []error {
 		if consumer.Strategy != "consume_record" {
 			later(consumer.Pos, "strategy "+consumer.Strategy)
 		}
-		if consumer.Retry.Mode != "blocking" {
+		if consumer.Retry.Mode != "blocking" && consumer.Queue == "" {
 			later(consumer.Pos, "retry mode "+consumer.Retry.Mode)
 		}
 	}

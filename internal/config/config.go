@@ -83,10 +83,12 @@ type Connection struct {
 	Writer Secret // defaults to URL
 }
 
-// EventID says where a message's event id stands. The header comes first.
+// EventID says where a message's event id stands. The header comes first, then
+// the property.
 type EventID struct {
-	Header string
-	JSON   string // path such as $.eventId
+	Header    string
+	MessageID bool   // property message_id, of RabbitMQ
+	JSON      string // path such as $.eventId
 }
 
 // Source is what is drained: topics of a cluster that match the pattern.
@@ -128,7 +130,8 @@ type Consumer struct {
 	Pos         Pos
 	Group       string
 	Cluster     string
-	Topics      []string
+	Topics      []string // of Kafka
+	Queue       string   // of RabbitMQ
 	Connection  string
 	EventID     EventID
 	Strategy    string // consume_record | unique_key | state | lock | version
@@ -136,8 +139,8 @@ type Consumer struct {
 	ExpectRows  *int64 // rows that SQL has to affect; nil: any number
 	HTTP        *HTTP
 	Retry       Retry
-	DeadLetter  string // "": <topic>.DLT
-	Concurrency int    // workers; each owns whole partitions
+	DeadLetter  string // "": <topic>.DLT, <queue>.dlq
+	Concurrency int    // workers; each owns whole partitions, or competes for the queue
 }
 
 // HTTP is an effect outside the database: one request per event. Values in Path,

@@ -110,7 +110,10 @@ var mistakes = map[string]struct{ old, new, want string }{
 	"window without need":  {"effect: external, idempotency_window", "effect: local, idempotency_window", `idempotency_window is only for effect: external`},
 	"password in base url": {"http://api.internal:8080/", "http://u:p@api.internal:8080/", `urls.api: has to be a base address`},
 	"bad listen":           {"listen: 127.0.0.1:9090", "listen: here", `c.yaml:2: listen: has to be host:port`},
-	"empty event id":       {"event_id: {json: $.eventId}, effect: {sql", "event_id: {}, effect: {sql", `consumers[0].event_id: needs header or json`},
+	"empty event id":       {"event_id: {json: $.eventId}, effect: {sql", "event_id: {}, effect: {sql", `consumers[0].event_id: needs header, json or`},
+	"queue on Kafka":       {"group: points, cluster: shop, topics: [order.paid]", "group: points, cluster: shop, queue: order.paid", `queue is for RabbitMQ, and cluster shop is Kafka`},
+	"queue and topics":     {"group: points, cluster: shop,", "group: points, cluster: shop, queue: q,", `consumers[0]: has to have either topics, of Kafka, or queue, of RabbitMQ`},
+	"property on Kafka":    {"event_id: {json: $.eventId}, effect: {sql", "event_id: {message_id: true}, effect: {sql", `event_id.message_id is for RabbitMQ`},
 	"no broker kind":       {"shop: {kafka:", "shop: {kafca:", `clusters.shop.kafca: unknown key: is kafka meant?`},
 	"null":                 {"environment: shop", "environment:", `environment: has to be text, not nothing`},
 	"merge key":            {"secure: true", "<<: {secure: true}", `<<: unknown key`},
@@ -157,7 +160,7 @@ func TestExampleSaysWhatIsNotSupportedYet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"clusters.pay-rabbit: a RabbitMQ cluster", "connections.ledger: a MySQL connection", "reconcile_dir: reconciliation"}
+	want := []string{"sources[1]: a source on RabbitMQ", "connections.ledger: a MySQL connection", "reconcile_dir: reconciliation"}
 	got := c.Unsupported()
 	if len(got) != len(want) {
 		t.Fatalf("%d sentences: %v", len(got), got)
@@ -166,6 +169,29 @@ func TestExampleSaysWhatIsNotSupportedYet(t *testing.T) {
 		if !strings.Contains(got[i].Error(), w+" is not supported yet in this version") {
 			t.Errorf("sentence %d: %v", i, got[i])
 		}
+	}
+}
+
+func TestConsumerOfAQueue(t *testing.T) {
+	t.Parallel()
+	const text = `
+environment: shop
+database: {url_env: CONSOLE_DATABASE_URL}
+clusters: {pay: {rabbit: {url_env: RABBIT_URL}}}
+connections: {shop: {kind: postgres, url_env: SHOP_DATABASE_URL}}
+consumers:
+  - {group: points, cluster: pay, queue: "order paid/points", connection: shop, event_id: {message_id: true}, effect: {sql: select 1}, retry: {mode: non_blocking}}
+`
+	c, err := config.Parse("c.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Consumers[0]; got.Queue != "order paid/points" || !got.EventID.MessageID || got.Retry.Mode != "non_blocking" || len(c.Unsupported()) != 0 {
+		t.Errorf("%+v, not supported: %v", got, c.Unsupported())
+	}
+	_, err = config.Parse("c.yaml", []byte(strings.Replace(text, `queue: "order paid/points"`, "topics: [order.paid]", 1)))
+	if err == nil || !strings.Contains(err.Error(), "topics are for Kafka, and cluster pay is RabbitMQ") {
+		t.Errorf("topics on RabbitMQ: %v", err)
 	}
 }
 

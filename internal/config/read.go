@@ -156,11 +156,12 @@ func readSource(n node) Source {
 
 func readEventID(n node, e *EventID) {
 	n.object(fields{
-		"header": func(n node) { n.text(&e.Header) },
-		"json":   func(n node) { n.text(&e.JSON) },
+		"header":     func(n node) { n.text(&e.Header) },
+		"message_id": func(n node) { n.yes(&e.MessageID) },
+		"json":       func(n node) { n.text(&e.JSON) },
 	})
-	if e.Header == "" && e.JSON == "" {
-		n.fail("needs header or json")
+	if e.Header == "" && !e.MessageID && e.JSON == "" {
+		n.fail("needs header, json or, for RabbitMQ, message_id")
 	}
 }
 
@@ -198,6 +199,7 @@ func readConsumer(n node) Consumer {
 		"group":       func(n node) { n.text(&c.Group) },
 		"cluster":     func(n node) { n.text(&c.Cluster) },
 		"topics":      func(n node) { n.texts(&c.Topics) },
+		"queue":       func(n node) { n.text(&c.Queue) },
 		"connection":  func(n node) { n.text(&c.Connection) },
 		"event_id":    func(n node) { readEventID(n, &c.EventID) },
 		"strategy":    func(n node) { n.oneOf(&c.Strategy, "consume_record", "unique_key", "state", "lock", "version") },
@@ -205,7 +207,10 @@ func readConsumer(n node) Consumer {
 		"retry":       func(n node) { readRetry(n, &c.Retry) },
 		"dead_letter": func(n node) { n.text(&c.DeadLetter) },
 		"concurrency": func(n node) { n.whole(&c.Concurrency, 1) },
-	}, "group", "cluster", "topics", "connection", "event_id", "effect")
+	}, "group", "cluster", "connection", "event_id", "effect")
+	if (len(c.Topics) == 0) == (c.Queue == "") {
+		n.fail("has to have either topics, of Kafka, or queue, of RabbitMQ")
+	}
 	return c
 }
 
