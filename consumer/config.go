@@ -9,12 +9,21 @@ import (
 
 // Config is what a consumer needs apart from its broker.
 type Config[T any] struct {
-	Group   string
-	Store   Store[T]
-	Handler Handler[T]
-	EventID EventIDSource
-	Retry   RetryPolicy
-	Filter  Filter // nil: the store is asked about every event
+	Group    string
+	Strategy Strategy // "" is ByRecord
+	Store    Store[T]
+	Handler  Handler[T]
+	// BatchHandler takes the place of Handler: exactly one of the two is set.
+	BatchHandler BatchHandler[T]
+	EventID      EventIDSource
+	Retry        RetryPolicy
+	Filter       Filter // nil: the store is asked about every event
+
+	// Keys names what an event's transaction locks, such as "user/7"; required by
+	// the strategy ByLock and open to the others. The keys of a batch are locked
+	// together, sorted, before any handler runs, so that batches which write the
+	// same rows wait for each other instead of deadlocking. An error is the event's.
+	Keys func(Event) ([]string, error)
 
 	// BatchSize is the most deliveries in one transaction; 0 is 100. Handlers
 	// with effects outside the database (http) use 1.
@@ -35,6 +44,10 @@ const maxGroup = 249
 // Complete checks the config and fills in the defaults. Broker adapters call it.
 func (c Config[T]) Complete() (Config[T], error) {
 	if err := c.validate(); err != nil {
+		return c, err
+	}
+	c, err := c.useStrategy()
+	if err != nil {
 		return c, err
 	}
 	c.Retry = c.Retry.withDefaults()
@@ -64,8 +77,8 @@ func (c Config[T]) validate() error {
 		return fmt.Errorf("consumer: group name is longer than %d bytes", maxGroup)
 	case c.Store == nil:
 		return fmt.Errorf("consumer %s: a store is required", c.Group)
-	case c.Handler == nil:
-		return fmt.Errorf("consumer %s: a handler is required", c.Group)
+	case (c.Handler == nil) == (c.BatchHandler == nil):
+		return fmt.Errorf("consumer %s: a handler is required, Handler or BatchHandler", c.Group)
 	case c.BatchSize < 0:
 		return fmt.Errorf("consumer %s: batch size must not be negative", c.Group)
 	case c.Outage < 0:

@@ -9,6 +9,7 @@ package consumer
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -61,3 +62,24 @@ func (e Event) Header(name string) ([]byte, bool) {
 // A plain error is retried by the RetryPolicy. See Permanent, RetryAfter,
 // Discard and Unavailable for the other outcomes. A panic counts as an error.
 type Handler[T any] func(ctx context.Context, tx T, ev Event) error
+
+// BatchHandler applies the fresh events of a transaction together, in their
+// order, each event id once. It suits effects that the database takes as a set.
+// An error that a single event is to blame for is a *BatchError: then those
+// before it are handled again without it, and it runs alone and meets the
+// RetryPolicy. After any other error all events of the batch run alone, in
+// batches of one.
+type BatchHandler[T any] func(ctx context.Context, tx T, events []Event) error
+
+// BatchError names the event of a batch that Err is the fault of. Marks such as
+// Permanent belong inside, on Err.
+type BatchError struct {
+	Index int // into the events that the handler got
+	Err   error
+}
+
+// Error is that of Err, with the index.
+func (e *BatchError) Error() string { return fmt.Sprintf("event %d of the batch: %v", e.Index, e.Err) }
+
+// Unwrap returns Err.
+func (e *BatchError) Unwrap() error { return e.Err }

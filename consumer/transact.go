@@ -2,7 +2,10 @@ package consumer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime/debug"
+	"slices"
 )
 
 // transact claims the events of a chunk, runs the handlers of the fresh ones in
@@ -34,25 +37,63 @@ func representatives(chunk []Delivery) []Event {
 	return events
 }
 
+// attempt returns how many events took effect now.
 func (w *Worker[T]) attempt(ctx context.Context, events []Event) (fresh int, err error) {
 	if len(events) == 0 {
 		return 0, nil
 	}
-	claim, err := w.cfg.Store.Claim(ctx, w.cfg.Group, ids(events))
+	claim, err := w.claim(ctx, events)
 	if err != nil {
-		return 0, err
+		return 0, named(err, events)
 	}
 	defer claim.Rollback(ctx)
+	var t tally
+	ctx = context.WithValue(ctx, tallyKey{}, &t)
+	todo := slices.DeleteFunc(slices.Clone(events), func(ev Event) bool { return !claim.Fresh(ev.ID) })
+	if err := w.handleAll(ctx, claim.Tx(), todo); err != nil {
+		return 0, claim.Blame(named(err, todo))
+	}
+	if err := claim.Commit(ctx); err != nil {
+		return 0, err
+	}
+	return max(len(todo)-t.duplicates, 0), nil
+}
+
+func (w *Worker[T]) handleAll(ctx context.Context, tx T, events []Event) error {
+	if w.cfg.BatchHandler != nil {
+		return w.handleBatch(ctx, tx, events)
+	}
 	for _, ev := range events {
-		if !claim.Fresh(ev.ID) {
-			continue
-		}
-		fresh++
-		if err := w.handle(ctx, claim.Tx(), ev); err != nil {
-			return 0, claim.Blame(err)
+		if err := w.handle(ctx, tx, ev); err != nil {
+			return err
 		}
 	}
-	return fresh, claim.Commit(ctx)
+	return nil
+}
+
+// culpritError is a batch error by the id of its event: indexes change with the
+// events that are left out.
+type culpritError struct {
+	id  string
+	err error
+}
+
+func (e *culpritError) Error() string { return e.err.Error() }
+func (e *culpritError) Unwrap() error { return e.err }
+
+// named turns the index of a batch error into the event's id. An event that was
+// alone needs none.
+func named(err error, handled []Event) error {
+	var batch *BatchError
+	switch {
+	case !errors.As(err, &batch):
+		return err
+	case len(handled) == 1:
+		return batch.Err
+	case batch.Index < 0 || batch.Index >= len(handled):
+		return fmt.Errorf("batch error names none of %d events: %w", len(handled), err)
+	}
+	return &culpritError{id: handled[batch.Index].ID, err: batch.Err}
 }
 
 func ids(events []Event) []string {
@@ -65,10 +106,20 @@ func ids(events []Event) []string {
 
 // handle runs the handler and turns its panic into an error with the stack.
 func (w *Worker[T]) handle(ctx context.Context, tx T, ev Event) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
+	defer recovered(&err)
 	return w.cfg.Handler(ctx, tx, ev)
+}
+
+func (w *Worker[T]) handleBatch(ctx context.Context, tx T, events []Event) (err error) {
+	if len(events) == 0 {
+		return nil
+	}
+	defer recovered(&err)
+	return w.cfg.BatchHandler(ctx, tx, events)
+}
+
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = &PanicError{Value: v, Stack: debug.Stack()}
+	}
 }

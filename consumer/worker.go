@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -131,7 +132,34 @@ func (w *Worker[T]) step(ctx context.Context, stop <-chan struct{}, chunk []Deli
 	}
 	w.log.Debug("batch rolled back, running its deliveries alone", "deliveries", len(chunk), "error", err)
 	w.shrink(len(chunk))
+	if n := culprit(chunk, err); n > 0 {
+		return w.before(ctx, stop, chunk[:n], chunk[n:n+1])
+	}
 	return w.alone(ctx, stop, chunk)
+}
+
+// culprit is the position in chunk of the delivery that a batch error names; 0
+// if it names none, or the first.
+func culprit(chunk []Delivery, err error) int {
+	var named *culpritError
+	if !errors.As(err, &named) {
+		return 0
+	}
+	return slices.IndexFunc(chunk, func(d Delivery) bool { return d.ID == named.id })
+}
+
+// before handles the deliveries before a culprit together once more, then the
+// culprit alone. Those behind it go on as usual.
+func (w *Worker[T]) before(ctx context.Context, stop <-chan struct{}, good, bad []Delivery) (int, error) {
+	n, err := w.step(ctx, stop, good)
+	if err != nil || n < len(good) {
+		return n, err
+	}
+	_, err = w.alone(ctx, stop, bad)
+	if err != nil {
+		return n, err
+	}
+	return n + 1, nil
 }
 
 // alone runs each delivery in a transaction of its own, so that only the

@@ -21,6 +21,19 @@ func (s *faultyStore[T]) Claim(ctx context.Context, group string, ids []string) 
 	return &faultyClaim[T]{Claim: claim, store: s}, nil
 }
 
+// ClaimKeys locks the keys as the store does.
+func (s *faultyStore[T]) ClaimKeys(ctx context.Context, group string, ids, keys []string) (consumer.Claim[T], error) {
+	store, ok := s.Store.(consumer.KeyStore[T])
+	if !ok {
+		return nil, errors.New("consumertest: the store cannot lock keys")
+	}
+	claim, err := store.ClaimKeys(ctx, group, ids, keys)
+	if err != nil {
+		return nil, err
+	}
+	return &faultyClaim[T]{Claim: claim, store: s}, nil
+}
+
 type faultyClaim[T any] struct {
 	consumer.Claim[T]
 	store *faultyStore[T]

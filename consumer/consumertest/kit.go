@@ -46,19 +46,17 @@ func New[T any](t testing.TB, cfg consumer.Config[T]) *Kit[T] {
 	if cfg.Retry.Attempts == 0 {
 		cfg.Retry.Attempts = 3
 	}
-	cfg.Retry = consumer.RetryPolicy{Attempts: cfg.Retry.Attempts, Initial: time.Millisecond, Multiplier: 1, Max: time.Millisecond}
+	cfg.Retry.Initial, cfg.Retry.Multiplier, cfg.Retry.Max = time.Millisecond, 1, time.Millisecond
 	cfg.Outage = 10 * time.Millisecond
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	store := &faultyStore[T]{Store: cfg.Store}
-	if cfg.Store != nil {
-		cfg.Store = store
 	}
 	cfg, err := cfg.Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
+	store := &faultyStore[T]{Store: cfg.Store} // the strategy's, if it needs another
+	cfg.Store = store
 	if err := cfg.Store.Check(t.Context(), cfg.Group); err != nil {
 		t.Fatal(err)
 	}

@@ -49,15 +49,21 @@ func (s *SQL) Params() []string { return s.statement.params }
 // Prepare asks the database whether it understands the statement: tables,
 // columns and the types of all parameters. Nothing is executed.
 func (s *SQL) Prepare(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := s.statement.prepare(ctx, pool)
+	return err
+}
+
+func (st statement) prepare(ctx context.Context, pool *pgxpool.Pool) (*pgconn.StatementDescription, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("connect to prepare statement: %w", err)
+		return nil, fmt.Errorf("connect to prepare statement: %w", err)
 	}
 	defer conn.Release()
-	if _, err := conn.Conn().PgConn().Prepare(ctx, "", s.statement.text, nil); err != nil {
-		return fmt.Errorf("prepare statement: %w", err)
+	described, err := conn.Conn().PgConn().Prepare(ctx, "", st.text, nil)
+	if err != nil {
+		return nil, fmt.Errorf("prepare statement: %w", err)
 	}
-	return nil
+	return described, nil
 }
 
 // BatchSize is 0: any number of events may share a transaction.
@@ -76,36 +82,56 @@ func (s *SQL) BatchSize() int { return 0 }
 //     too: another event may mend them.
 func (s *SQL) Handler() consumer.Handler[pgstore.Tx] {
 	return func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
-		args, err := s.args(ev)
-		if err != nil {
-			return consumer.Permanent(err)
-		}
-		if ev.Attempt > 1 || !s.proven.Load() {
-			return s.done(tx.Exec(ctx, s.statement.text, args...))
-		}
-		tx.Queue(s.statement.text, args...).Fn = func(results pgx.BatchResults) error {
-			return s.done(results.Exec())
-		}
-		return nil
+		return s.queue(ctx, tx, ev, s.expect)
 	}
 }
 
+// queue sends the statement with the others of the batch, and hands read the
+// number of rows that it affected.
+func (s *SQL) queue(ctx context.Context, tx pgstore.Tx, ev consumer.Event, read func(rows int64) error) error {
+	args, err := s.statement.args(ev, nil)
+	if err != nil {
+		return consumer.Permanent(err)
+	}
+	if ev.Attempt > 1 || !s.proven.Load() {
+		tag, err := tx.Exec(ctx, s.statement.text, args...)
+		return s.done(tag, err, read)
+	}
+	tx.Queue(s.statement.text, args...).Fn = func(results pgx.BatchResults) error {
+		tag, err := results.Exec()
+		return s.done(tag, err, read)
+	}
+	return nil
+}
+
 // done judges the answer to one statement.
-func (s *SQL) done(tag pgconn.CommandTag, err error) error {
+func (s *SQL) done(tag pgconn.CommandTag, err error, read func(rows int64) error) error {
 	if err != nil {
 		return sqlOutcome(err)
 	}
-	if s.expectRows != nil && tag.RowsAffected() != *s.expectRows {
-		return &RowsError{Want: *s.expectRows, Got: tag.RowsAffected()}
+	if err := read(tag.RowsAffected()); err != nil {
+		return err
 	}
 	s.proven.Store(true)
 	return nil
 }
 
-func (s *SQL) args(ev consumer.Event) ([]any, error) {
+func (s *SQL) expect(rows int64) error {
+	if s.expectRows != nil && rows != *s.expectRows {
+		return &RowsError{Want: *s.expectRows, Got: rows}
+	}
+	return nil
+}
+
+// args are the values of the statement's parameters: from more, else from the event.
+func (st statement) args(ev consumer.Event, more map[string]any) ([]any, error) {
 	f := fields{ev: ev}
-	args := make([]any, len(s.statement.params))
-	for i, name := range s.statement.params {
+	args := make([]any, len(st.params))
+	for i, name := range st.params {
+		if value, ok := more[name]; ok {
+			args[i] = value
+			continue
+		}
 		text, err := f.text(name)
 		if err != nil {
 			return nil, err

@@ -15,6 +15,7 @@ const (
 	codeSerialization = "40001"
 	codeDeadlock      = "40P01"
 	codeLockTimeout   = "55P03"
+	codeNoLocks       = "53200" // the lock table is full, or memory is
 	codeCanceled      = "57014" // statement_timeout, or an administrator's pg_cancel_backend
 	codeReadOnly      = "25006" // a primary that has become a standby
 	codeIdleTooLong   = "25P03" // idle_in_transaction_session_timeout
@@ -45,7 +46,7 @@ func blame(err error, broken bool) error {
 func blameClaim(err error) error {
 	code := sqlState(err)
 	switch {
-	case isContention(code), code == codeCanceled:
+	case isContention(code), code == codeCanceled, code == codeNoLocks: // a smaller batch helps
 		return consumer.Contention(err)
 	case strings.HasPrefix(code, "22"):
 		return consumer.Permanent(err)

@@ -30,9 +30,16 @@ SELECT coalesce((SELECT CASE WHEN a.atttypmod > 4 THEN a.atttypmod - 4 ELSE 0 EN
 FROM (SELECT to_regclass('mq_consume_record') AS oid) t
 WHERE t.oid IS NOT NULL`
 
-// Check says whether mq_consume_record can keep records of the group. All its
-// errors are Unavailable: the operator mends the table, meanwhile the consumer waits.
+// Check says whether mq_consume_record can keep records of the group; without
+// records, whether the database answers. All its errors are Unavailable: the
+// operator mends the table, meanwhile the consumer waits.
 func (s *Store) Check(ctx context.Context, group string) error {
+	if s.bare {
+		if err := s.pool.Ping(ctx); err != nil {
+			return consumer.Unavailable(fmt.Errorf("check database: %w", err))
+		}
+		return nil
+	}
 	if err := s.check(ctx, group); err != nil {
 		return consumer.Unavailable(fmt.Errorf("check %s: %w", Table, err))
 	}

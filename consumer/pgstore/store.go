@@ -34,10 +34,14 @@ type Options struct {
 type Store struct {
 	pool     *pgxpool.Pool
 	settings settings
+	bare     bool // no consume records
 	log      *slog.Logger
 }
 
-var _ consumer.Store[Tx] = (*Store)(nil)
+var (
+	_ consumer.KeyStore[Tx]   = (*Store)(nil)
+	_ consumer.Unrecorder[Tx] = (*Store)(nil)
+)
 
 // settings are the time-outs as PostgreSQL reads them: milliseconds as text.
 type settings struct{ lock, statement string }
@@ -54,6 +58,14 @@ func New(pool *pgxpool.Pool, o Options) *Store {
 		o.Logger = slog.Default()
 	}
 	return &Store{pool: pool, log: o.Logger, settings: settings{lock: millis(o.LockTimeout), statement: millis(o.StatementTimeout)}}
+}
+
+// Unrecorded is the same store without mq_consume_record, for strategies that
+// rest on the business tables: it claims nothing and calls every event fresh.
+func (s *Store) Unrecorded() consumer.Store[Tx] {
+	bare := *s
+	bare.bare = true
+	return &bare
 }
 
 func millis(d time.Duration) string {
@@ -84,12 +96,23 @@ RETURNING event_id`
 // Claim begins a transaction and inserts the records, in one round trip.
 // consumed_at is the transaction's start by the database's clock.
 func (s *Store) Claim(ctx context.Context, group string, ids []string) (consumer.Claim[Tx], error) {
+	return s.ClaimKeys(ctx, group, ids, nil)
+}
+
+// ClaimKeys is Claim behind locked keys, in the same round trip. The locks are
+// PostgreSQL's advisory ones, so they hold for keys that have no row yet, but
+// bind only those who take them: other programs that write the same rows have to
+// do so, too (SELECT pg_advisory_xact_lock(hashtextextended('user/7', 0))), or
+// handlers have to lock the rows as well. The server's lock table is shared:
+// some thousands of keys at a time (max_locks_per_transaction); a batch that
+// finds it full is halved.
+func (s *Store) ClaimKeys(ctx context.Context, group string, ids, keys []string) (consumer.Claim[Tx], error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, consumer.Unavailable(fmt.Errorf("connect to claim for %s: %w", group, err))
 	}
-	c := &claim{conn: conn, log: s.log, tx: tx{conn: conn.Conn(), queued: &pgx.Batch{}}}
-	if c.fresh, err = c.begin(ctx, s.settings, group, ids); err != nil {
+	c := &claim{conn: conn, bare: s.bare, log: s.log, tx: tx{conn: conn.Conn(), queued: &pgx.Batch{}}}
+	if c.fresh, err = c.begin(ctx, s.settings, group, ids, keys); err != nil {
 		err = blameClaim(fmt.Errorf("claim %d events for %s: %w", len(ids), group, err))
 		c.Rollback(ctx)
 		return nil, err
@@ -102,14 +125,26 @@ type claim struct {
 	conn  *pgxpool.Conn // nil when ended
 	tx    tx
 	fresh map[string]bool
+	bare  bool // no records, all is fresh
 	log   *slog.Logger
 }
 
-func (c *claim) begin(ctx context.Context, set settings, group string, ids []string) (map[string]bool, error) {
-	fresh := make(map[string]bool, len(ids))
+// Sorted by what is locked, not by the keys: two keys may share a lock.
+const sqlLockKeys = `
+SELECT pg_advisory_xact_lock(k.lock)
+FROM (SELECT DISTINCT hashtextextended(key, 0) AS lock FROM unnest($1::text[]) AS u(key) ORDER BY lock) k`
+
+func (c *claim) begin(ctx context.Context, set settings, group string, ids, keys []string) (map[string]bool, error) {
 	batch := &pgx.Batch{}
 	batch.Queue(sqlBegin)
 	batch.Queue(sqlSettings, set.lock, set.statement)
+	if len(keys) > 0 {
+		batch.Queue(sqlLockKeys, keys)
+	}
+	if c.bare {
+		return nil, c.tx.conn.SendBatch(ctx, batch).Close()
+	}
+	fresh := make(map[string]bool, len(ids))
 	batch.Queue(sqlClaim, ids, group).Query(func(rows pgx.Rows) error {
 		var id string
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
@@ -122,7 +157,7 @@ func (c *claim) begin(ctx context.Context, set settings, group string, ids []str
 }
 
 // Fresh reports whether this transaction inserted the record.
-func (c *claim) Fresh(id string) bool { return c.fresh[id] }
+func (c *claim) Fresh(id string) bool { return c.bare || c.fresh[id] }
 
 // Tx is what the handlers work on.
 func (c *claim) Tx() Tx { return &c.tx }

@@ -57,6 +57,9 @@ func Run[T any](t *testing.T, setup func(t *testing.T) Fixture[T]) {
 		"check wants a group that fits":           suite[T].check,
 		"a rollback after a panic frees the row":  suite[T].panicFreesRow,
 		"claims of many ids keep what is claimed": suite[T].manyIDs,
+		"without records every id is fresh":       suite[T].unrecorded,
+		"locked keys exclude each other":          suite[T].keysExclude,
+		"reversed keys do not deadlock":           suite[T].reversedKeys,
 	}
 	for name, run := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +146,7 @@ func (s suite[T]) groupsIndependent(t *testing.T) {
 }
 
 func (s suite[T]) idsByBytes(t *testing.T) {
-	ids := []string{"EVT-1", "evt-1", "évt-1", "évt-1", "支付-1", "evt-1\u00a0x", "😀-1", "😁-1", `it's "1"\`}
+	ids := []string{"EVT-1", "evt-1", "évt-1", "e\u0301vt-1", "支付-1", "evt-1\u00a0x", "😀-1", "😁-1", `it's "1"\`}
 	commit(t, s.claim(t, "g", ids...))
 	c := s.claim(t, "g", append(slices.Clone(ids), "Evt-1")...)
 	for _, id := range ids {
@@ -450,4 +453,90 @@ func (s suite[T]) manyIDs(t *testing.T) {
 	}
 	commit(t, c)
 	s.wantRecords(t, "g", ids...)
+}
+
+func (s suite[T]) unrecorded(t *testing.T) {
+	able, ok := s.Store.(consumer.Unrecorder[T])
+	if !ok {
+		t.Skip("the store cannot do without consume records")
+	}
+	s.Store = able.Unrecorded()
+	if err := s.Store.Check(t.Context(), "g"); err != nil {
+		t.Errorf("check: %v", err)
+	}
+	for range 2 {
+		c := s.claim(t, "g", "a", "b")
+		if !c.Fresh("a") || !c.Fresh("b") {
+			t.Error("not fresh without records")
+		}
+		s.add(t, c, "k")
+		commit(t, c)
+	}
+	c := s.claim(t, "g", "a")
+	s.add(t, c, "k")
+	c.Rollback(t.Context())
+	s.wantRecords(t, "g")
+	if got := s.Read(t, "k"); got != 2 {
+		t.Errorf("effect %d of two commits and a rollback", got)
+	}
+}
+
+func (s suite[T]) keyStore(t *testing.T) consumer.KeyStore[T] {
+	t.Helper()
+	store, ok := s.Store.(consumer.KeyStore[T])
+	if !ok {
+		t.Skip("the store cannot lock keys")
+	}
+	return store
+}
+
+// keysExclude holds a key that no row has: another claim with it waits, then is
+// contention; one with other keys does not wait.
+func (s suite[T]) keysExclude(t *testing.T) {
+	store := s.keyStore(t)
+	first, err := store.ClaimKeys(t.Context(), "g", []string{"a"}, []string{"user/1", "user/2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Rollback(t.Context())
+	other, err := store.ClaimKeys(t.Context(), "g", []string{"b"}, []string{"user/3"})
+	if err != nil {
+		t.Fatalf("another key: %v", err)
+	}
+	other.Rollback(t.Context())
+	_, err = store.ClaimKeys(t.Context(), "g", []string{"b"}, []string{"user/2", "user/3"})
+	wantOutcome(t, err, consumer.OutcomeContention)
+	first.Rollback(t.Context())
+	again, err := store.ClaimKeys(t.Context(), "g", []string{"b"}, []string{"user/2", "user/3"})
+	if err != nil {
+		t.Fatalf("a key that was given back: %v", err)
+	}
+	s.add(t, again, "k")
+	commit(t, again)
+}
+
+func (s suite[T]) reversedKeys(t *testing.T) {
+	store := s.keyStore(t)
+	keys := make([]string, 30)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("user/%d", i)
+	}
+	var wg sync.WaitGroup
+	for m := range 4 {
+		own := slices.Clone(keys)
+		if m%2 == 1 {
+			slices.Reverse(own)
+		}
+		wg.Go(func() {
+			for round := range 20 {
+				c, err := store.ClaimKeys(t.Context(), "g", []string{fmt.Sprintf("e%d-%d", m, round)}, own)
+				if err != nil {
+					t.Errorf("member %d, round %d: %v", m, round, err)
+					return
+				}
+				c.Rollback(t.Context())
+			}
+		})
+	}
+	wg.Wait()
 }
