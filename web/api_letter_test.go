@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"slices"
@@ -261,7 +262,7 @@ func TestRuntimeOverTheAPI(t *testing.T) {
 func TestGroupNamesInAddresses(t *testing.T) {
 	t.Parallel()
 	odd := []string{"a/b", "a%41b", "a b", "ä", "a?b", "a+b", "100%"}
-	s := setupSite(t, func(d *web.Deps) {
+	s := setupPageShop(t, func(d *web.Deps) {
 		var declared []fleet.Declared
 		for _, name := range odd {
 			declared = append(declared, fleet.Declared{Name: name, Ours: true})
@@ -277,6 +278,30 @@ func TestGroupNamesInAddresses(t *testing.T) {
 		if err := json.Unmarshal([]byte(r.body), &g); err != nil || g.Group != name {
 			t.Errorf("group %q: %d %s", name, r.status, r.body)
 		}
+	}
+	browser := s.signIn(t, access.Operator)
+	for _, name := range odd {
+		contains(t, s.get(t, browser, "/consumers/"+url.PathEscape(name)), http.StatusOK, html.EscapeString(name))
+		paused := s.post(t, browser, "/consumers/"+url.PathEscape(name)+"/pause", url.Values{"reason": {"repair"}})
+		if paused.status != http.StatusSeeOther {
+			t.Errorf("pause of group %q: %d", name, paused.status)
+		}
+	}
+	want := map[string]bool{}
+	for _, name := range odd {
+		want["consumer/"+name] = true
+	}
+	var rows struct {
+		Items []struct{ Target string }
+	}
+	if err := json.Unmarshal([]byte(s.call(t, token, http.MethodGet, "/api/v1/audit?action=consumer.paused", "").body), &rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows.Items {
+		delete(want, row.Target)
+	}
+	if len(want) > 0 {
+		t.Errorf("paused under another name: %v", want)
 	}
 }
 
