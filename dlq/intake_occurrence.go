@@ -232,10 +232,13 @@ func insertOccurrences(ctx context.Context, tx pgx.Tx, list []occurrence, now ti
 	return slices.DeleteFunc(list, func(x occurrence) bool { return !added[x.place()] }), nil
 }
 
-// A letter shows its latest arrival; its fault stays that of the first.
+// A letter shows its latest arrival; its fault stays that of the first. One that
+// reopens is judged anew: what was true of it before may not be now.
 const sqlUpdateLetters = `
 UPDATE dead_letter d SET occurrences = d.occurrences + u.n, state = u.state,
   state_at = CASE WHEN d.state = u.state THEN d.state_at ELSE @now END,
+  verdict = CASE WHEN d.state = u.state THEN d.verdict ELSE 0 END,
+  verdict_at = CASE WHEN d.state = u.state THEN d.verdict_at END,
   failed_at = CASE WHEN u.latest THEN u.failed_at ELSE d.failed_at END,
   attempts = CASE WHEN u.latest THEN nullif(u.attempts, -1) ELSE d.attempts END,
   class_id = CASE WHEN u.latest AND u.class <> 0 THEN u.class ELSE d.class_id END,
@@ -285,7 +288,7 @@ func (o *occurrences) settle(h *heldLetter, arrivals []occurrence) State {
 		return h.state
 	}
 	o.deltas.add(h.faultID, h.state, h.verdict, -1, false)
-	o.deltas.add(h.faultID, Open, h.verdict, 1, true)
+	o.deltas.add(h.faultID, Open, 0, 1, true)
 	return Open
 }
 

@@ -41,8 +41,9 @@ WHERE v.asked_at <= excluded.asked_at`
 const sqlDropVerdicts = `DELETE FROM letter_verdict WHERE letter_id = ANY(@ids) AND asked_at < @asked`
 
 // Save keeps verdicts for the narrowest target (ToSafe) as the letters' cached
-// ones: all of them for the letter's page, and the one of its own group for
-// lists and counters; a letter that no target exists for counts as Unknown.
+// ones: all of them for the letter's page, and the headline for lists and
+// counters, so that a fault counts as safe exactly what one click would send. A
+// letter that no target exists for is Unknown at best.
 func (j *Judge) Save(ctx context.Context, judged []Judged) error {
 	if len(judged) == 0 {
 		return nil
@@ -74,10 +75,7 @@ func headlineArgs(judged []Judged) (args pgx.NamedArgs, oldest time.Time) {
 	at := make([]time.Time, len(judged))
 	for i, l := range judged {
 		own := l.Own()
-		ids[i], verdicts[i], at[i] = l.LetterID, int16(own.Verdict), own.AskedAt
-		if l.Route == nil {
-			verdicts[i] = int16(min(own.Verdict, l.Headline))
-		}
+		ids[i], verdicts[i], at[i] = l.LetterID, int16(min(own.Verdict, l.Headline)), own.AskedAt
 		if oldest.IsZero() || own.AskedAt.Before(oldest) {
 			oldest = own.AskedAt
 		}

@@ -256,6 +256,30 @@ func TestSavedVerdictsMoveTheCounters(t *testing.T) {
 	}
 }
 
+// A letter whose own group is safe, but whose only way leads past a group that is
+// not, must not count as safe: one click would leave it.
+func TestTheCachedVerdictIsTheHeadline(t *testing.T) {
+	t.Parallel()
+	c := newCourt(t, testkit.FakeKafkaAddr(t))
+	foreign := testkit.Name("foreign")
+	c.judge.groups = append(c.judge.groups, Group{Name: foreign, Topics: []string{c.topic}, Effect: EffectLocal, Evidence: shopEvidence(c.shop)})
+	l := c.letter("e-1")
+	l.group = foreign
+	id := c.add(l)[0]
+	judged, err := c.judge.LookAgain(t.Context(), []uuid.UUID{id}, ToSafe)
+	if err != nil || judged[0].Own().Verdict != Safe || judged[0].Headline != Unprotected {
+		t.Fatalf("%+v, %v", judged, err)
+	}
+	d, err := NewLetters(c.pool).Get(t.Context(), id)
+	if err != nil || d.Verdict != Unprotected {
+		t.Errorf("cached %s, want that of %s: %v", d.Verdict, c.legacy, err)
+	}
+	c.fold()
+	if n := c.one("SELECT n FROM fault_count WHERE state = 1 AND verdict = $1", int16(Unprotected)); n != 1 {
+		t.Errorf("%d letters count as unprotected", n)
+	}
+}
+
 func TestCachedVerdictsTouchNoIndex(t *testing.T) {
 	t.Parallel()
 	c := newCourt(t, testkit.FakeKafkaAddr(t))

@@ -80,7 +80,7 @@ type Letter struct {
 	DrainedAt      time.Time  // by our database's clock
 	FaultID        int32
 	ReplayCount    int32
-	Verdict        Verdict // cached headline for the failing group; 0: not judged yet
+	Verdict        Verdict // cached headline: the worst of the groups that the narrowest target reaches; 0: not judged yet
 	VerdictAt      *time.Time
 	Flags          Flag
 	DrainPartition *int32

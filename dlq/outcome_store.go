@@ -121,29 +121,32 @@ func outcomeNos(outs []claimOutcome) []int {
 // nothing better can ever be known then, and an open letter would ask to be sent,
 // unprotected, again. All else makes it open: what failed
 // again or was swallowed needs somebody, whatever it was before; the rest goes
-// back to what it was at plan.
+// back to what it was at plan. A letter that is open again is judged anew.
 const sqlMoveLetters = `
 WITH mine AS (
-  SELECT l.letter_id, l.from_state, l.no, d.group_id,
+  SELECT l.letter_id, l.from_state, l.no, d.group_id, d.verdict,
     EXISTS (SELECT FROM replay_outcome o WHERE o.replay_id = @id AND o.item_no = l.no AND o.group_id = d.group_id)
       OR EXISTS (SELECT FROM event_claim c WHERE c.kind = 1 AND c.holder_id = @id AND c.item_no = l.no AND c.group_id = d.group_id) AS own
   FROM replay_item_letter l JOIN dead_letter d ON d.id = l.letter_id
   WHERE l.replay_id = @id AND l.no = ANY(@nos) AND d.state = 2),
 told AS (
-  SELECT m.letter_id, m.from_state,
+  SELECT m.letter_id, m.from_state, m.verdict,
     bool_and(o.outcome = ANY(@good) OR o.outcome = @unverified AND o.reason_key = @passed AND EXISTS (
       SELECT FROM replay_override v WHERE v.replay_id = @id AND v.letter_id = m.letter_id AND v.group_id = o.group_id)) AS good,
     bool_or(o.outcome = ANY(@bad)) AS bad
   FROM mine m JOIN replay_outcome o ON o.replay_id = @id AND o.item_no = m.no AND (NOT m.own OR o.group_id = m.group_id)
   WHERE m.own OR NOT EXISTS (SELECT FROM event_claim c WHERE c.kind = 1 AND c.holder_id = @id AND c.item_no = m.no)
-  GROUP BY m.letter_id, m.from_state),
+  GROUP BY m.letter_id, m.from_state, m.verdict),
+going AS (
+  SELECT letter_id, verdict AS was, CASE WHEN good THEN 3 WHEN bad THEN 1 ELSE from_state END AS state FROM told),
 moved AS (
-  UPDATE dead_letter d SET state = CASE WHEN t.good THEN 3 WHEN t.bad THEN 1 ELSE t.from_state END, state_at = now()
-  FROM told t WHERE d.id = t.letter_id AND d.state = 2 RETURNING d.fault_id, d.verdict, d.state)
+  UPDATE dead_letter d SET state = g.state, state_at = now(),
+    verdict = CASE WHEN g.state = 1 THEN 0 ELSE d.verdict END, verdict_at = CASE WHEN g.state <> 1 THEN d.verdict_at END
+  FROM going g WHERE d.id = g.letter_id AND d.state = 2 RETURNING d.fault_id, g.was, d.verdict, d.state)
 INSERT INTO fault_delta (fault_id, state, verdict, n)
-SELECT m.fault_id, s.state, m.verdict, s.sign * count(*)
-FROM moved m CROSS JOIN LATERAL (VALUES (2::smallint, -1), (m.state, 1)) s(state, sign)
-GROUP BY m.fault_id, s.state, m.verdict, s.sign`
+SELECT m.fault_id, s.state, s.verdict, s.sign * count(*)
+FROM moved m CROSS JOIN LATERAL (VALUES (2::smallint, m.was, -1), (m.state, m.verdict, 1)) s(state, verdict, sign)
+GROUP BY m.fault_id, s.state, s.verdict, s.sign`
 
 func moveLetters(ctx context.Context, tx pgx.Tx, id int64, outs []claimOutcome) error {
 	_, err := tx.Exec(ctx, sqlMoveLetters, pgx.NamedArgs{

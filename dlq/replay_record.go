@@ -133,19 +133,21 @@ func itemNos(items []*sendItem) []int {
 
 const sqlPutBack = `
 WITH l AS MATERIALIZED (
-  SELECT d.id, l.from_state FROM replay_item_letter l JOIN dead_letter d ON d.id = l.letter_id
+  SELECT d.id, l.from_state, d.verdict AS was FROM replay_item_letter l JOIN dead_letter d ON d.id = l.letter_id
   WHERE l.replay_id = @id AND l.no = ANY(@nos) AND d.state = 2
   ORDER BY d.id FOR NO KEY UPDATE OF d),
 moved AS (
-  UPDATE dead_letter d SET state = l.from_state, state_at = now(), replay_count = d.replay_count - @uncount
-  FROM l WHERE d.id = l.id RETURNING d.fault_id, d.verdict, d.state)
+  UPDATE dead_letter d SET state = l.from_state, state_at = now(), replay_count = d.replay_count - @uncount,
+    verdict = CASE WHEN l.from_state = 1 THEN 0 ELSE d.verdict END, verdict_at = CASE WHEN l.from_state <> 1 THEN d.verdict_at END
+  FROM l WHERE d.id = l.id RETURNING d.fault_id, l.was, d.verdict, d.state)
 INSERT INTO fault_delta (fault_id, state, verdict, n)
-SELECT m.fault_id, s.state, m.verdict, s.sign * count(*)
-FROM moved m CROSS JOIN LATERAL (VALUES (2::smallint, -1), (m.state, 1)) s(state, sign)
-GROUP BY m.fault_id, s.state, m.verdict, s.sign`
+SELECT m.fault_id, s.state, s.verdict, s.sign * count(*)
+FROM moved m CROSS JOIN LATERAL (VALUES (2::smallint, m.was, -1), (m.state, m.verdict, 1)) s(state, verdict, sign)
+GROUP BY m.fault_id, s.state, s.verdict, s.sign`
 
-// putBack gives letters the state that they had at plan. uncount: nothing was
-// sent, so it does not count as a replay of the letter.
+// putBack gives letters the state that they had at plan, and has the open ones
+// judged anew. uncount: nothing was sent, so it does not count as a replay of the
+// letter.
 func (s *step) putBack(ctx context.Context, tx pgx.Tx, nos []int, uncount bool) error {
 	n := 0
 	if uncount {
