@@ -15,9 +15,9 @@ import (
 
 const sqlInsertReplay = `
 INSERT INTO replay (state, state_by, target, letters, total, waiting, refused, refusals, verdicts, digest, filter, fault_id, reason,
-  created_by, approval_needed, request_key, started_by, started_at, finished_at)
+  created_by, approval_needed, request_key, request_digest, started_by, started_at, finished_at)
 VALUES (@state, @by, @target, @letters, @total, @total, @refused, @refusals, @verdicts, @digest, @filter, @fault, @reason,
-  @by, @approval, @key, CASE WHEN @started THEN @by END, CASE WHEN @started THEN now() END, CASE WHEN @finished THEN now() END)
+  @by, @approval, @key, @request, CASE WHEN @started THEN @by END, CASE WHEN @started THEN now() END, CASE WHEN @finished THEN now() END)
 RETURNING id`
 
 // storePlan freezes the set: the replay, its targets, items, letters, refusals
@@ -57,12 +57,16 @@ func insertReplay(ctx context.Context, tx pgx.Tx, actor access.Actor, req PlanRe
 	if err != nil {
 		return 0, err
 	}
+	request, err := requestDigest(actor, req)
+	if err != nil {
+		return 0, err
+	}
 	err = tx.QueryRow(ctx, sqlInsertReplay, pgx.NamedArgs{
 		"state": int16(state), "by": actor.User, "target": int16(req.Target),
 		"letters": set.letters, "total": len(set.items), "refused": set.refusedLetters(), "refusals": len(set.refused),
 		"verdicts": verdictCounts(set.verdicts), "digest": set.digest(), "filter": filter,
 		"fault": faultOf(req.Selection), "reason": storableText(actor.Reason), "approval": approval,
-		"key": requestKey(actor, req), "started": state == Running || state == Done, "finished": state == Done,
+		"key": requestKey(actor, req), "request": request, "started": state == Running || state == Done, "finished": state == Done,
 	}).Scan(&id)
 	if err != nil {
 		return 0, fmt.Errorf("insert replay: %w", err)

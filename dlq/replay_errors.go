@@ -15,6 +15,10 @@ var ErrOwnApproval = errors.New("dlq: nobody decides about their own replay")
 // ErrNothingToSend is returned by Start for a replay without a single item.
 var ErrNothingToSend = errors.New("dlq: the replay has nothing to send")
 
+// ErrKeyReused is returned to a request whose key another request of the same
+// user already carried.
+var ErrKeyReused = errors.New("dlq: the idempotency key belongs to another request")
+
 // ErrBadSelection is returned when a plan names its letters in no way or in
 // more than one way.
 var ErrBadSelection = errors.New("dlq: name letters by id, by filter or by fault")

@@ -1,7 +1,10 @@
 package dlq
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,7 +18,7 @@ import (
 // Plan freezes a set of letters and says what will be sent and what stays. The
 // actor's reason becomes the replay's; ToSafe also starts it, so it needs one.
 // A repeated RequestKey of the same user gives the replay it made. Errors:
-// access.ErrForbidden, access.ErrReasonRequired, ErrBadSelection,
+// access.ErrForbidden, access.ErrReasonRequired, ErrBadSelection, ErrKeyReused,
 // *ErrBadOverride, *ErrTooManyLetters, *ErrBadFilter, ErrNotFound (an
 // *ErrLettersNotFound names the letters).
 func (r *Replays) Plan(ctx context.Context, actor access.Actor, req PlanRequest) (Plan, error) {
@@ -120,18 +123,43 @@ func (r *Replays) firstState(req PlanRequest, set *planSet) (ReplayState, bool) 
 	return Planned, false
 }
 
-// planned finds the plan that a request key already made. Errors: ErrNotFound.
+// planned finds the plan that a request key already made. Errors: ErrNotFound,
+// ErrKeyReused.
 func (r *Replays) planned(ctx context.Context, actor access.Actor, req PlanRequest) (Plan, error) {
-	const sqlByKey = `SELECT id FROM replay WHERE request_key = @key`
+	const sqlByKey = `SELECT id, request_digest FROM replay WHERE request_key = @key`
 	var id int64
-	err := r.pool.QueryRow(ctx, sqlByKey, pgx.NamedArgs{"key": requestKey(actor, req)}).Scan(&id)
+	var made []byte
+	err := r.pool.QueryRow(ctx, sqlByKey, pgx.NamedArgs{"key": requestKey(actor, req)}).Scan(&id, &made)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Plan{}, ErrNotFound
 	}
 	if err != nil {
 		return Plan{}, fmt.Errorf("look up request key: %w", err)
 	}
+	asked, err := requestDigest(actor, req)
+	if err != nil {
+		return Plan{}, err
+	}
+	if made != nil && !bytes.Equal(asked, made) {
+		return Plan{}, ErrKeyReused
+	}
 	return r.PlanOf(ctx, id)
+}
+
+// requestDigest tells requests with one key apart; nil without a key.
+func requestDigest(actor access.Actor, req PlanRequest) ([]byte, error) {
+	if req.RequestKey == "" {
+		return nil, nil
+	}
+	b, err := json.Marshal(struct {
+		PlanRequest
+		Reason string
+	}{req, actor.Reason})
+	if err != nil {
+		return nil, fmt.Errorf("marshal request: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	return sum[:], nil
 }
 
 // PlanOf gives the plan that Plan answered for a replay, in its present state.

@@ -427,6 +427,21 @@ func TestTheSameRequestIsOneReplay(t *testing.T) {
 	if other := s.plan(bob, PlanRequest{Selection: ids(letter), Target: ToGroup, RequestKey: "form-1"}); other.ID == plans[0].ID {
 		t.Error("another user's key is taken for the same")
 	}
+	another := ada
+	another.Reason = "something else"
+	for name, ask := range map[string]func() (Plan, error){
+		"target": func() (Plan, error) {
+			return s.replays.Plan(t.Context(), ada, PlanRequest{Selection: ids(letter), Target: ToGroup, RequestKey: "form-1"})
+		},
+		"selection": func() (Plan, error) {
+			return s.replays.Plan(t.Context(), ada, PlanRequest{Selection: Selection{Filter: &LetterFilter{}}, Target: ToSafe, RequestKey: "form-1"})
+		},
+		"reason": func() (Plan, error) { return s.replays.Plan(t.Context(), another, req) },
+	} {
+		if plan, err := ask(); !errors.Is(err, ErrKeyReused) {
+			t.Errorf("the same key with another %s: %+v, %v", name, plan, err)
+		}
+	}
 	if n := s.count(`SELECT count(*) FROM replay`); n != 2 {
 		t.Errorf("%d replays", n)
 	}

@@ -84,8 +84,8 @@ func TestIdempotencyKey(t *testing.T) {
 	token := s.operator(t)
 	s.fail(t, "payment-1", points)
 	id := s.letters(t, token, 1)["payment-1 "+points]["id"]
-	plan := func(token, key string) string {
-		req := s.request(t, http.MethodPost, "/api/v1/replays", planBody(id, ""))
+	ask := func(token, key, body string) string {
+		req := s.request(t, http.MethodPost, "/api/v1/replays", body)
 		req.Header.Set("Authorization", "Bearer "+token)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Idempotency-Key", key)
@@ -95,9 +95,13 @@ func TestIdempotencyKey(t *testing.T) {
 		}
 		return r.header.Get("Location")
 	}
+	plan := func(token, key string) string { return ask(token, key, planBody(id, "")) }
 	first := plan(token, "k1")
 	if again := plan(token, "k1"); again != first {
 		t.Errorf("the same key made %s, then %s", first, again)
+	}
+	if got := ask(token, "k1", strings.Replace(planBody(id, ""), `"group"`, `"origin"`, 1)); got != "422" {
+		t.Errorf("the same key with another body: %s, want 422", got)
 	}
 	if other := plan(token, "k2"); other == first {
 		t.Errorf("another key gives the same replay %s", other)

@@ -64,6 +64,7 @@ var problems = []struct {
 	{sentinel(ErrNoToken), notFound},
 	{kind[*dlq.ErrConflict](), problem{http.StatusConflict, "error.conflict", "Somebody was faster, or the replay is in another state"}},
 	{sentinel(dlq.ErrNothingToSend), problem{http.StatusConflict, "error.nothing_to_send", "The replay has nothing to send"}},
+	{sentinel(dlq.ErrKeyReused), problem{http.StatusUnprocessableEntity, "error.key_reused", "The idempotency key belongs to another request"}},
 	{sentinel(dlq.ErrBadSelection), problem{http.StatusUnprocessableEntity, "error.bad_selection", "Name letters by id or by filter"}},
 	{kind[*dlq.ErrBadOverride](), problem{http.StatusUnprocessableEntity, "error.bad_override", "An override cannot be taken"}},
 	{kind[*dlq.ErrTooManyLetters](), problem{http.StatusUnprocessableEntity, "error.too_many_letters", "The selection holds too many letters"}},
