@@ -7,7 +7,7 @@ import (
 )
 
 type benchCmd struct {
-	What     []string `arg:"" optional:"" help:"consume, drain; all if absent." enum:"consume,drain"`
+	What     []string `arg:"" optional:"" help:"consume, drain, outbox; all if absent." enum:"consume,drain,outbox"`
 	Postgres string   `help:"Server whose user may create databases." required:"" env:"ONCEMORE_POSTGRES_URL" placeholder:"URL"`
 	Kafka    string   `help:"Broker." required:"" env:"ONCEMORE_KAFKA" placeholder:"HOST:PORT"`
 	Rounds   int      `help:"The median of so many counts." default:"3"`
@@ -24,7 +24,12 @@ func (c benchCmd) Run(e *edge) error {
 		}
 	}
 	if c.wants("drain") {
-		return bench.Drain(e.ctx, env)
+		if err := bench.Drain(e.ctx, env); err != nil {
+			return err
+		}
+	}
+	if c.wants("outbox") {
+		return env.Outbox(e.ctx)
 	}
 	return nil
 }

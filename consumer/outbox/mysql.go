@@ -202,6 +202,13 @@ func (s *mysqlSession) begin(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.nameLocks(ctx); err != nil {
+		return err
+	}
+	return s.join(ctx)
+}
+
+func (s *mysqlSession) nameLocks(ctx context.Context) error {
 	var database string
 	if err := s.conn.QueryRowContext(ctx, sqlDatabaseMySQL).Scan(&database); err != nil {
 		return err
@@ -209,7 +216,7 @@ func (s *mysqlSession) begin(ctx context.Context) error {
 	h := fnv.New64a()
 	h.Write([]byte(database + "\x00" + string(s.mysql.table)))
 	s.name = fmt.Sprintf("oncemore.outbox.%016x.", h.Sum64())
-	return s.join(ctx)
+	return nil
 }
 
 // join takes the first free seat: seats count the relays, as there are no shared

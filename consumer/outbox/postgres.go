@@ -263,8 +263,16 @@ func (s *pgSession) candidates(ctx context.Context, shards []int16, depth int) (
 	return all, err
 }
 
+// sqlTake is sqlLoad as relays need it: what holds a row back was asked before.
+const sqlTake = `
+SELECT id, event_id, exchange, target, order_key, record_key, payload, headers, state, attempts,
+       created_at, next_at, done_at, '' AS last_error, interval '0' AS age, NULL::bigint AS held_by
+FROM outbox_message
+WHERE id = ANY (@ids)
+ORDER BY id`
+
 func (s *pgSession) load(ctx context.Context, ids []int64) ([]Row, error) {
-	return loadRows(ctx, s.conn, s.table.sql(sqlLoad), ids)
+	return loadRows(ctx, s.conn, s.table.sql(sqlTake), ids)
 }
 
 const sqlMarkSent = `

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	driver "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"oncemore/consumer/mysqlstore"
@@ -60,11 +61,12 @@ func setupPostgres(t *testing.T) bundle {
 func setupMySQL(t *testing.T) bundle {
 	t.Helper()
 	cfg := testkit.MySQL(t)
-	cfg.ParseTime = true
-	db, err := sql.Open("mysql", cfg.FormatDSN())
+	cfg.ParseTime, cfg.Logger = true, &driver.NopLogger{} // cut connections are what the tests are about
+	connector, err := driver.NewConnector(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	db := sql.OpenDB(connector)
 	t.Cleanup(func() { db.Close() })
 	if err := DefaultTable.MigrateMySQL(t.Context(), db); err != nil {
 		t.Fatal(err)
@@ -138,18 +140,21 @@ func (b bundle) cutSessions() {
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 		return
 	}
-	var name string
-	b.must(b.db.QueryRowContext(b.t.Context(), sqlDatabaseMySQL).Scan(&name))
-	rows, err := b.db.QueryContext(b.t.Context(), `SELECT id FROM information_schema.processlist WHERE db = ? AND id <> CONNECTION_ID()`, name)
+	probe := &mysqlSession{mysql: &mysql{table: b.table}}
+	conn, err := b.db.Conn(b.t.Context())
 	b.must(err)
-	var ids []int
-	for rows.Next() {
-		var id int
-		b.must(rows.Scan(&id))
-		ids = append(ids, id)
+	defer conn.Close()
+	probe.conn = conn
+	b.must(probe.nameLocks(b.t.Context()))
+	owners := map[int64]bool{}
+	for shard := range int16(Shards) {
+		var owner sql.NullInt64
+		b.must(conn.QueryRowContext(b.t.Context(), `SELECT IS_USED_LOCK(?)`, probe.shard(shard)).Scan(&owner))
+		if owner.Valid {
+			owners[owner.Int64] = true
+		}
 	}
-	b.must(rows.Err())
-	for _, id := range ids {
+	for id := range owners {
 		b.db.ExecContext(b.t.Context(), fmt.Sprintf("KILL %d", id)) //nolint:errcheck // it may have ended by itself
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -250,6 +251,7 @@ func (sh *shift) settle(ctx context.Context) error {
 			failed = append(failed, sh.refusal(ctx, l))
 		}
 	}
+	slices.Sort(sent) // neighbours in the table
 	if len(sent)+len(failed) > 0 {
 		err := sh.ask(ctx, "mark rows", func(ctx context.Context) error { return sh.s.mark(ctx, sent, failed) })
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 // How many candidates of each shard are looked at: few while that fills the
 // room, more where one shard has it all, or keys that are on their way.
 const (
-	minDepth = 128
+	minDepth = 48
 	maxLook  = 65_536 // candidates in all
 )
 
