@@ -34,12 +34,17 @@ type database struct {
 func empty(t *testing.T) database {
 	t.Helper()
 	cfg := testkit.MySQL(t)
-	db, err := sql.Open("mysql", cfg.FormatDSN())
+	return database{mustOpen(t, cfg.FormatDSN()), cfg}
+}
+
+func mustOpen(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	return database{db, cfg}
+	return db
 }
 
 // prepared is a database with consume records and counters.
@@ -109,7 +114,7 @@ func open(t *testing.T, cfg *mysql.Config, o mysqlstore.Options) *mysqlstore.Sto
 // claim claims on a store of its own.
 func (db database) claim(t *testing.T, ids ...string) consumer.Claim[mysqlstore.Tx] {
 	t.Helper()
-	c, err := db.store(t, mysqlstore.Options{LockTimeout: time.Second}).Claim(t.Context(), "g", ids)
+	c, err := db.store(t, mysqlstore.Options{LockTimeout: 5 * time.Second}).Claim(t.Context(), "g", ids)
 	if err != nil {
 		t.Fatalf("claim %q: %v", ids, err)
 	}
@@ -221,24 +226,24 @@ func TestSessionSettings(t *testing.T) {
 	t.Parallel()
 	db := prepared(t)
 	loose := db.cfg.Clone()
-	loose.Params = map[string]string{"sql_mode": "'ANSI_QUOTES'", "time_zone": "'+09:00'", "autocommit": "1"}
+	loose.Params = map[string]string{"sql_mode": "'ANSI_QUOTES'", "time_zone": "'+09:00'", "autocommit": "1", "lc_messages": "'de_DE'"}
 	c, err := open(t, loose, mysqlstore.Options{LockTimeout: 1500 * time.Millisecond}).Claim(t.Context(), "g", []string{"a"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Rollback(t.Context())
-	var mode, zone, charset string
+	var mode, zone, charset, language string
 	var lock, metadata, autocommit int
-	err = c.Tx().QueryRowContext(t.Context(), `SELECT @@sql_mode, @@time_zone, @@character_set_client, @@innodb_lock_wait_timeout, @@lock_wait_timeout, @@autocommit`).
-		Scan(&mode, &zone, &charset, &lock, &metadata, &autocommit)
+	err = c.Tx().QueryRowContext(t.Context(), `SELECT @@sql_mode, @@time_zone, @@character_set_client, @@innodb_lock_wait_timeout, @@lock_wait_timeout, @@autocommit, @@lc_messages`).
+		Scan(&mode, &zone, &charset, &lock, &metadata, &autocommit, &language)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(mode, "ANSI_QUOTES") || !strings.Contains(mode, "STRICT_ALL_TABLES") {
 		t.Errorf("sql_mode %s", mode)
 	}
-	if zone != "+00:00" || charset != "utf8mb4" || lock != 2 || metadata != 2 || autocommit != 0 {
-		t.Errorf("time_zone %s, charset %s, lock %d, metadata lock %d, autocommit %d", zone, charset, lock, metadata, autocommit)
+	if zone != "+00:00" || charset != "utf8mb4" || lock != 2 || metadata != 2 || autocommit != 0 || language != "en_US" {
+		t.Errorf("time_zone %s, charset %s, lock %d, metadata lock %d, autocommit %d, language %s", zone, charset, lock, metadata, autocommit, language)
 	}
 }
 
@@ -273,11 +278,7 @@ func TestConsumedAtIsUTC(t *testing.T) {
 		}
 		utc := db.cfg.Clone()
 		utc.Params = map[string]string{"time_zone": "'+00:00'"}
-		reader, err := sql.Open("mysql", utc.FormatDSN())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer reader.Close()
+		reader := mustOpen(t, utc.FormatDSN())
 		at, err := mysqlstore.Find(t.Context(), reader, "g", "a")
 		if err != nil || at == nil || time.Since(*at).Abs() > time.Minute {
 			t.Errorf("%s: consumed at %v (%v)", kind, at, err)

@@ -40,7 +40,7 @@ type Options struct {
 	// TTL is how long an id is remembered, in whole seconds; 0 is 24 h.
 	TTL time.Duration
 	// Timeout bounds a look-up and a write, each one round trip for a batch; 0
-	// is 25 ms. What takes longer is not worth it.
+	// is 50 ms. What takes longer is not worth it.
 	Timeout time.Duration
 	// CoolDown is how long Redis is left alone after a failure, doubling up to
 	// 32 times that while it stays down; 0 is 1 s. Meanwhile the filter costs nothing.
@@ -56,7 +56,7 @@ func (o Options) withDefaults() Options {
 	}
 	o.TTL = max(o.TTL.Truncate(time.Second), time.Second)
 	if o.Timeout == 0 {
-		o.Timeout = 25 * time.Millisecond
+		o.Timeout = 50 * time.Millisecond
 	}
 	if o.CoolDown == 0 {
 		o.CoolDown = time.Second
