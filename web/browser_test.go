@@ -71,7 +71,7 @@ type tab struct {
 // open opens a tab of the given width on the site at base.
 func open(t *testing.T, browser context.Context, base string, width int64) *tab {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(browser)
+	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext()) // cookies of its own
 	t.Cleanup(cancel)
 	ctx, cancel = context.WithTimeout(ctx, 10*time.Minute)
 	t.Cleanup(cancel)

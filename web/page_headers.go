@@ -13,7 +13,7 @@ import (
 )
 
 // shownHeader is how much of a header's value the table shows.
-const shownHeader = 400
+const shownHeader = 200
 
 // dialects are the configured ones, else those of the binary.
 func (s *Server) dialects() *dialect.Set {
@@ -34,13 +34,13 @@ var builtIn = sync.OnceValue(func() *dialect.Set {
 // headersView shows the headers in broker order, and which of them a replay
 // keeps. Of a dialect that is not loaded nothing is known to be kept.
 func (s *Server) headersView(here locale.Locale, l dlq.LetterDetail, body dlq.Body, masked string) views.Headers {
-	strips, err := s.dialects().Strips(l.Dialect)
+	kept, err := dlq.KeptHeaders(s.dialects(), l.Dialect, body.Headers)
 	if err != nil {
-		strips = func(string, []byte) bool { return true }
+		kept = make([]bool, len(body.Headers))
 	}
 	v := views.Headers{Masked: masked}
-	for _, h := range body.Headers {
-		row := views.HeaderRow{Name: strings.ToValidUTF8(h.Name, "\uFFFD"), Kept: !strips(h.Name, h.Value)}
+	for i, h := range body.Headers {
+		row := views.HeaderRow{Name: strings.ToValidUTF8(h.Name, "\uFFFD"), Kept: kept[i]}
 		value, hidden := h.Value, false
 		if masked != "" {
 			value, hidden = MaskBytes(h.Value, deref(l.EventID))
