@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -17,6 +18,19 @@ type RetryPolicy struct {
 	Multiplier float64       // growth of the pause; 0 is 2
 	Max        time.Duration // longest pause; 0 is 10 s
 	Jitter     float64       // share of the pause that is random, 0 to 1; 0 is 0.2, negative is none
+
+	// Only and Exclude choose by ErrorClass what is retried at all: the rest is a
+	// dead letter at once, as if Permanent. An empty Only is all; Exclude wins.
+	Only, Exclude []string
+	// Retryable chooses by the error itself, besides; nil is all.
+	Retryable func(error) bool
+}
+
+// retries reports whether another attempt may help against err.
+func (p RetryPolicy) retries(err error) bool {
+	class := ErrorClass(err)
+	return (len(p.Only) == 0 || slices.Contains(p.Only, class)) && !slices.Contains(p.Exclude, class) &&
+		(p.Retryable == nil || p.Retryable(err))
 }
 
 // maxAttempts is far beyond what helps; whoever means "for ever" wants Unavailable.

@@ -219,3 +219,35 @@ func TestVersionedIsBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestRetryChoosesByClass(t *testing.T) {
+	t.Parallel()
+	anomaly, plain := &AnomalyError{"x"}, errors.New("plain")
+	for name, c := range map[string]struct {
+		policy RetryPolicy
+		err    error
+		want   bool
+	}{
+		"all":              {RetryPolicy{}, plain, true},
+		"excluded":         {RetryPolicy{Exclude: []string{"oncemore.AnomalyError"}}, fmt.Errorf("order 7: %w", anomaly), false},
+		"not excluded":     {RetryPolicy{Exclude: []string{"oncemore.AnomalyError"}}, plain, true},
+		"only":             {RetryPolicy{Only: []string{"oncemore.AnomalyError"}}, RetryAfter(anomaly, 1), true},
+		"not in only":      {RetryPolicy{Only: []string{"oncemore.AnomalyError"}}, plain, false},
+		"exclude wins":     {RetryPolicy{Only: []string{"oncemore.AnomalyError"}, Exclude: []string{"oncemore.AnomalyError"}}, anomaly, false},
+		"refused by func":  {RetryPolicy{Retryable: func(err error) bool { return !errors.Is(err, plain) }}, plain, false},
+		"accepted by func": {RetryPolicy{Retryable: func(err error) bool { return errors.Is(err, plain) }}, plain, true},
+	} {
+		b := setup(func(context.Context, *memoryTx, Event) error { return c.err })
+		c.policy.Jitter = -1
+		c.policy.Initial, c.policy.Max = 1, 1
+		b.cfg.Retry = c.policy
+		b.process(t, "a")
+		attempts := 4
+		if !c.want {
+			attempts = 1
+		}
+		if len(b.port.letters) != 1 || b.port.letters[0].Attempt != attempts {
+			t.Errorf("%s: %+v, want a letter after %d attempts", name, b.port.letters, attempts)
+		}
+	}
+}

@@ -214,7 +214,7 @@ func (w *Worker[T]) failed(ctx context.Context, stop <-chan struct{}, d *Deliver
 	case OutcomePermanent:
 		return true, w.bury(ctx, stop, *d, err)
 	}
-	if d.Attempt > w.cfg.Retry.Attempts {
+	if d.Attempt > w.cfg.Retry.Attempts || !w.cfg.Retry.retries(err) {
 		return true, w.bury(ctx, stop, *d, err)
 	}
 	return w.backOff(ctx, stop, d, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncemore/consumer"
@@ -47,9 +48,13 @@ func (a *app) consumer(ctx context.Context, c config.Consumer) ([]runner, error)
 	if err != nil {
 		return nil, err
 	}
+	cfg, err := a.consumerConfig(c, pgstore.New(pool, pgstore.Options{Logger: a.log}), does)
+	if err != nil {
+		return nil, err
+	}
 	var members []runner
 	for range c.Concurrency {
-		made, err := member(a.consumerConfig(c, pgstore.New(pool, pgstore.Options{Logger: a.log}), does))
+		made, err := member(cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -70,12 +75,18 @@ func (a *app) member(c config.Consumer) (func(consumer.Config[pgstore.Tx]) (cons
 	return func(cfg consumer.Config[pgstore.Tx]) (consumer.Runner, error) { return kafka.New(cfg, opts) }, err
 }
 
-func (a *app) consumerConfig(c config.Consumer, store *pgstore.Store, does effect.Effect) consumer.Config[pgstore.Tx] {
-	return consumer.Config[pgstore.Tx]{
-		Group: c.Group, Store: store, Handler: does.Handler(), BatchSize: does.BatchSize(),
+func (a *app) consumerConfig(c config.Consumer, store *pgstore.Store, does effect.Effect) (consumer.Config[pgstore.Tx], error) {
+	cfg := consumer.Config[pgstore.Tx]{
+		Group: c.Group, Strategy: consumer.Strategy(c.Strategy), Store: store, Handler: does.Handler(), BatchSize: does.BatchSize(),
 		EventID: consumer.EventIDSource{Header: c.EventID.Header, MessageID: c.EventID.MessageID, JSON: c.EventID.JSON},
 		Retry:   retryPolicy(c.Retry), Logger: a.log, Now: a.clock,
 	}
+	if c.LockKeys == nil {
+		return cfg, nil
+	}
+	var err error
+	cfg.Keys, err = effect.NewKeys(c.LockKeys)
+	return cfg, err
 }
 
 func kafkaConsumer(c config.Consumer, client []kgo.Opt) kafka.Options {
@@ -97,7 +108,8 @@ func rabbitConsumer(c config.Consumer, r *config.Rabbit) (rabbit.Options, error)
 
 // retryPolicy says none as a negative number: zero is the library's default.
 func retryPolicy(r config.Retry) consumer.RetryPolicy {
-	p := consumer.RetryPolicy{Attempts: r.Attempts, Initial: r.Initial, Multiplier: r.Multiplier, Max: r.Max}
+	p := consumer.RetryPolicy{Attempts: r.Attempts, Initial: r.Initial, Multiplier: r.Multiplier, Max: r.Max,
+		Only: r.Only, Exclude: r.Exclude}
 	if r.Attempts == 0 {
 		p.Attempts = -1
 	}
@@ -106,12 +118,26 @@ func retryPolicy(r config.Retry) consumer.RetryPolicy {
 
 func (a *app) effect(c config.Consumer) (effect.Effect, error) {
 	if c.HTTP == nil {
-		return effect.NewSQL(c.SQL, c.ExpectRows)
+		return sqlEffect(c)
 	}
 	return effect.NewHTTP(effect.HTTPConfig{
 		Name: c.Group, Method: c.HTTP.Method, Base: a.conf.URLs[c.HTTP.Base], Path: c.HTTP.Path, Headers: c.HTTP.Headers,
 		Body: c.HTTP.Body, Key: effect.KeyForm(c.HTTP.IdempotencyKey), Accept202: c.HTTP.Accept202, Timeout: c.HTTP.Timeout,
 	}, effect.HTTPOptions{Logger: a.log, Now: a.clock})
+}
+
+// statement is an SQL effect of either kind.
+type statement interface {
+	effect.Effect
+	Prepare(context.Context, *pgxpool.Pool) error
+}
+
+func sqlEffect(c config.Consumer) (statement, error) {
+	strategy := consumer.Strategy(c.Strategy)
+	if strategy.Records() {
+		return effect.NewSQL(c.SQL, c.ExpectRows)
+	}
+	return effect.NewGuarded(effect.GuardConfig{Strategy: strategy, SQL: c.SQL, Verify: c.Verify, ExpectRows: c.ExpectRows})
 }
 
 // pause stops or resumes the consumers of a group, in all replicas.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"oncemore/consumer"
 	"oncemore/consumer/pgstore"
 	"oncemore/dlq"
 	"oncemore/internal/config"
@@ -37,7 +38,8 @@ func (a *app) groupBook(ctx context.Context) (dlq.GroupBook, error) {
 }
 
 // ownGroup is the group of a consumer from the config file. Its evidence is the
-// consume records that it writes itself.
+// consume records that it writes itself. With a strategy that writes none it is
+// unprotected, unless the config declares the business table as evidence.
 func (a *app) ownGroup(ctx context.Context, c config.Consumer) (dlq.Group, error) {
 	g := dlq.Group{Name: c.Group, Cluster: c.Cluster, Topics: c.Topics, Ours: true, Effect: dlq.EffectLocal}
 	if c.HTTP != nil {
@@ -47,16 +49,18 @@ func (a *app) ownGroup(ctx context.Context, c config.Consumer) (dlq.Group, error
 	if err != nil {
 		return g, err
 	}
-	g.Evidence = &dlq.Evidence{
-		Connection: c.Connection, Pool: pool, Table: pgstore.Table, EventID: "event_id", ConsumerGroup: "consumer_group",
-		ConsumedAt: "consumed_at", Retention: a.conf.Retention.ConsumeRecords,
+	if consumer.Strategy(c.Strategy).Records() {
+		g.Evidence = &dlq.Evidence{
+			Connection: c.Connection, Pool: pool, Table: pgstore.Table, EventID: "event_id", ConsumerGroup: "consumer_group",
+			ConsumedAt: "consumed_at", Retention: a.conf.Retention.ConsumeRecords,
+		}
 	}
 	if declared := a.conf.Group(c.Group); declared != nil {
 		if err := a.declare(ctx, &g, *declared); err != nil {
 			return g, err
 		}
 	}
-	if g.Evidence.CompleteSince.IsZero() {
+	if g.Evidence != nil && g.Evidence.CompleteSince.IsZero() {
 		g.Evidence.CompleteSince = a.oldestRecord(ctx, pool, c.Group)
 	}
 	return g, nil

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"oncemore/consumer/effect"
+	"oncemore/consumer"
 	"oncemore/dlq"
 	"oncemore/internal/check"
 	"oncemore/internal/config"
@@ -138,13 +138,14 @@ func checkClusters(conf *config.Config) ([]check.Cluster, func()) {
 }
 
 func checkConnections(ctx context.Context, conf *config.Config, business *connections) []check.Connection {
-	writers := map[string]bool{}
+	writers, records := map[string]bool{}, map[string]bool{}
 	for _, c := range conf.Consumers {
 		writers[c.Connection] = true
+		records[c.Connection] = records[c.Connection] || consumer.Strategy(c.Strategy).Records()
 	}
 	var all []check.Connection
 	for _, c := range conf.Connections {
-		seen := check.Connection{Name: c.Name, Writer: writers[c.Name]}
+		seen := check.Connection{Name: c.Name, Writer: writers[c.Name], Unrecorded: writers[c.Name] && !records[c.Name]}
 		seen.Pool, seen.Err = business.reader(ctx, c.Name)
 		if seen.Writer {
 			seen.WritePool, seen.WriteErr = business.writer(ctx, c.Name)
@@ -180,7 +181,7 @@ func checkConsumers(conf *config.Config) []check.Consumer {
 }
 
 func prepareSQL(ctx context.Context, pool *pgxpool.Pool, c config.Consumer) error {
-	statement, err := effect.NewSQL(c.SQL, c.ExpectRows)
+	statement, err := sqlEffect(c)
 	if err != nil {
 		return err
 	}

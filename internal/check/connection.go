@@ -44,7 +44,9 @@ func (r *run) writer(ctx context.Context, c Connection, p pools) {
 		return
 	}
 	p.write[c.Name] = c.Pool
-	r.consumeRecord(ctx, c)
+	if !c.Unrecorded {
+		r.consumeRecord(ctx, c)
+	}
 }
 
 func reach(ctx context.Context, c Connection) error {

@@ -37,9 +37,11 @@ type Connection struct {
 	// Writer: consumers write through the connection, so it has to hold
 	// mq_consume_record. WritePool is theirs, by their own credential; nil
 	// without WriteErr: they use Pool.
-	Writer    bool
-	WritePool *pgxpool.Pool
-	WriteErr  error
+	Writer bool
+	// Unrecorded: no consumer on it keeps consume records, so that the table may be missing.
+	Unrecorded bool
+	WritePool  *pgxpool.Pool
+	WriteErr   error
 }
 
 // writing is the connection as consumers use it.

@@ -68,10 +68,29 @@ func (c *Config) checkConsumer(bad *problems, consumer Consumer) {
 	c.needCluster(bad, consumer.Pos, consumer.Cluster)
 	c.needConnection(bad, consumer.Pos, consumer.Connection)
 	c.checkBroker(bad, consumer)
+	checkStrategy(bad, consumer)
 	if consumer.HTTP != nil {
 		if _, ok := c.URLs[consumer.HTTP.Base]; !ok {
 			bad.add(consumer.Pos.Problemf("effect.http.base: there is no %q under urls", consumer.HTTP.Base))
 		}
+	}
+}
+
+// checkStrategy looks at what a strategy needs. Whether the statements fit it is
+// the effect's business.
+func checkStrategy(bad *problems, consumer Consumer) {
+	strategy := consumer.Strategy
+	asks := strategy == "state" || strategy == "lock" || strategy == "version"
+	switch {
+	case strategy != "consume_record" && consumer.HTTP != nil:
+		bad.add(consumer.Pos.Problemf("strategy %s is for effect.sql: a call is recognised by its consume record", strategy))
+	case asks && consumer.Verify == "":
+		bad.add(consumer.Pos.Problemf("strategy %s needs effect.verify, a query that says whether the event was processed", strategy))
+	case !asks && consumer.Verify != "":
+		bad.add(consumer.Pos.Problemf("effect.verify is for the strategies state, lock and version"))
+	}
+	if strategy == "lock" && consumer.LockKeys == nil {
+		bad.add(consumer.Pos.Problemf("strategy lock needs lock_keys, such as {user: :userId}"))
 	}
 }
 
@@ -114,9 +133,6 @@ func (c *Config) Unsupported() []error {
 		}
 	}
 	for _, consumer := range c.Consumers {
-		if consumer.Strategy != "consume_record" {
-			later(consumer.Pos, "strategy "+consumer.Strategy)
-		}
 		if consumer.Retry.Mode != "blocking" && consumer.Queue == "" {
 			later(consumer.Pos, "retry mode "+consumer.Retry.Mode)
 		}

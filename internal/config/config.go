@@ -113,14 +113,15 @@ type Group struct {
 	Target   string // group_target
 }
 
-// Evidence is where a group's consume records are looked up.
+// Evidence is where a group's consume records are looked up: a table of records,
+// or the business table that a strategy rests on.
 type Evidence struct {
 	Pos           Pos
 	Connection    string
 	Table         string
 	EventID       string
-	ConsumerGroup string
-	ConsumedAt    string
+	ConsumerGroup string // "": the table has no such column, all rows are the group's
+	ConsumedAt    string // "": no column says when
 	CompleteSince time.Time
 	Retention     time.Duration // 0: kept for ever
 }
@@ -134,9 +135,11 @@ type Consumer struct {
 	Queue       string   // of RabbitMQ
 	Connection  string
 	EventID     EventID
-	Strategy    string // consume_record | unique_key | state | lock | version
-	SQL         string // exactly one of SQL and HTTP is set
-	ExpectRows  *int64 // rows that SQL has to affect; nil: any number
+	Strategy    string              // consume_record | unique_key | state | lock | version
+	LockKeys    map[string][]string // what an event locks: values, or fields with a colon, by name; nil: nothing
+	SQL         string              // exactly one of SQL and HTTP is set
+	Verify      string              // query of the strategies state, lock and version: was the event processed; "" elsewhere
+	ExpectRows  *int64              // rows that SQL has to affect; nil: any number
 	HTTP        *HTTP
 	Retry       Retry
 	DeadLetter  string // "": <topic>.DLT, <queue>.dlq
@@ -163,6 +166,8 @@ type Retry struct {
 	Initial    time.Duration
 	Multiplier float64
 	Max        time.Duration
+	Only       []string // error classes that are retried; empty: all
+	Exclude    []string // error classes that are dead letters at once
 }
 
 // Approval says what needs a second person.

@@ -71,6 +71,30 @@ func TestParseReadsEveryKey(t *testing.T) {
 	}
 }
 
+func TestStrategiesOfTheBusinessTables(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(full, "effect: {sql: select 1}", "strategy: lock, lock_keys: {user: \":userId\", account: [\":from\", \":to\"]}, effect: {sql: select 1, verify: select 2}", 1)
+	text = strings.Replace(text, "table: t,", "table: notification_log, consumer_group: none, consumed_at: created_at,", 1)
+	text = strings.Replace(text, "max: 90s", "max: 90s, only: [a, b], exclude: [c]", 1)
+	c, err := config.Parse("c.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := c.Consumers[0]
+	if got.Strategy != "lock" || got.Verify != "select 2" || len(got.LockKeys) != 2 || strings.Join(got.LockKeys["account"], " ") != ":from :to" || got.LockKeys["user"][0] != ":userId" {
+		t.Errorf("%+v", got)
+	}
+	if len(got.Retry.Only) != 2 || got.Retry.Exclude[0] != "c" {
+		t.Errorf("%+v", got.Retry)
+	}
+	if e := c.Groups[0].Evidence; e.ConsumerGroup != "" || e.ConsumedAt != "created_at" || e.EventID != "event_id" {
+		t.Errorf("%+v", e)
+	}
+	if len(c.Unsupported()) != 0 {
+		t.Errorf("unsupported: %v", c.Unsupported())
+	}
+}
+
 func TestWriterDefaultsToTheOneAddress(t *testing.T) {
 	t.Parallel()
 	c, err := config.Parse("c.yaml", []byte(strings.Replace(full, ", writer_url_env: SHOP_WRITER", "", 1)))
@@ -106,6 +130,12 @@ var mistakes = map[string]struct{ old, new, want string }{
 	"unknown base":         {"base: api", "base: ap", `effect.http.base: there is no "ap" under urls`},
 	"same group twice":     {"group: sms, cluster", "group: points, cluster", `group points stands at line 14 as well`},
 	"max below initial":    {"attempts: 0, max: 90s", "initial: 5s, max: 1s", `consumers[0].retry: max (1s) is less than initial (5s)`},
+	"call without record":  {"cluster: shop, topics: [order.paid], connection: shop, event_id: {json: $.eventId}, effect: {http", "strategy: state, cluster: shop, topics: [order.paid], connection: shop, event_id: {json: $.eventId}, effect: {http", `c.yaml:15: consumers[1]: strategy state is for effect.sql`},
+	"state without verify": {"effect: {sql: select 1}", "strategy: state, effect: {sql: select 1}", `c.yaml:14: consumers[0]: strategy state needs effect.verify`},
+	"verify without state": {"effect: {sql: select 1}", "strategy: unique_key, effect: {sql: select 1, verify: select 2}", `effect.verify is for the strategies state, lock and version`},
+	"lock without keys":    {"effect: {sql: select 1}", "strategy: lock, effect: {sql: select 1, verify: select 2}", `c.yaml:14: consumers[0]: strategy lock needs lock_keys`},
+	"no keys":              {"effect: {sql: select 1}", "lock_keys: {}, effect: {sql: select 1}", `consumers[0].lock_keys: names nothing to lock`},
+	"empty exclude":        {"max: 90s", "max: 90s, exclude: []", `consumers[0].retry.exclude: is an empty list`},
 	"bad strategy":         {"effect: {sql: select 1}", "strategy: hope, effect: {sql: select 1}", `strategy: has to be one of consume_record`},
 	"window without need":  {"effect: external, idempotency_window", "effect: local, idempotency_window", `idempotency_window is only for effect: external`},
 	"password in base url": {"http://api.internal:8080/", "http://u:p@api.internal:8080/", `urls.api: has to be a base address`},

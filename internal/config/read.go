@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // What holds where the file says nothing.
@@ -185,12 +187,20 @@ func readEvidence(n node) *Evidence {
 		"connection":     func(n node) { n.text(&e.Connection) },
 		"table":          func(n node) { n.text(&e.Table) },
 		"event_id":       func(n node) { n.text(&e.EventID) },
-		"consumer_group": func(n node) { n.text(&e.ConsumerGroup) },
-		"consumed_at":    func(n node) { n.text(&e.ConsumedAt) },
+		"consumer_group": func(n node) { readColumn(n, &e.ConsumerGroup) },
+		"consumed_at":    func(n node) { readColumn(n, &e.ConsumedAt) },
 		"complete_since": func(n node) { n.date(&e.CompleteSince) },
 		"retention":      func(n node) { n.duration(&e.Retention) },
 	}, "connection", "table", "complete_since")
 	return e
+}
+
+// readColumn reads a column's name; none stands for no column.
+func readColumn(n node, into *string) {
+	n.text(into)
+	if *into == "none" {
+		*into = ""
+	}
 }
 
 func readConsumer(n node) Consumer {
@@ -203,6 +213,7 @@ func readConsumer(n node) Consumer {
 		"connection":  func(n node) { n.text(&c.Connection) },
 		"event_id":    func(n node) { readEventID(n, &c.EventID) },
 		"strategy":    func(n node) { n.oneOf(&c.Strategy, "consume_record", "unique_key", "state", "lock", "version") },
+		"lock_keys":   func(n node) { c.LockKeys = readKeys(n) },
 		"effect":      func(n node) { readEffect(n, &c) },
 		"retry":       func(n node) { readRetry(n, &c.Retry) },
 		"dead_letter": func(n node) { n.text(&c.DeadLetter) },
@@ -217,12 +228,32 @@ func readConsumer(n node) Consumer {
 func readEffect(n node, c *Consumer) {
 	n.object(fields{
 		"sql":         func(n node) { n.text(&c.SQL) },
+		"verify":      func(n node) { n.text(&c.Verify) },
 		"expect_rows": func(n node) { c.ExpectRows = readRows(n) },
 		"http":        func(n node) { c.HTTP = readHTTP(n) },
 	})
 	if (c.SQL == "") == (c.HTTP == nil) {
 		n.fail("has to have either sql or http")
 	}
+}
+
+// readKeys reads one value or a list of them for each name.
+func readKeys(n node) map[string][]string {
+	keys := map[string][]string{}
+	n.named(func(name string, v node) {
+		var values []string
+		if v.Kind == yaml.SequenceNode {
+			v.texts(&values)
+		} else {
+			values = make([]string, 1)
+			v.text(&values[0])
+		}
+		keys[name] = values
+	})
+	if n.Kind == yaml.MappingNode && len(keys) == 0 {
+		n.fail("names nothing to lock")
+	}
+	return keys
 }
 
 func readRows(n node) *int64 {
@@ -281,6 +312,8 @@ func readRetry(n node, r *Retry) {
 		"initial":    func(n node) { n.duration(&r.Initial) },
 		"multiplier": func(n node) { n.number(&r.Multiplier, 1) },
 		"max":        func(n node) { n.duration(&r.Max) },
+		"only":       func(n node) { n.texts(&r.Only) },
+		"exclude":    func(n node) { n.texts(&r.Exclude) },
 	})
 	if r.Max < r.Initial {
 		n.fail("max (%s) is less than initial (%s)", r.Max, r.Initial)
