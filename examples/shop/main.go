@@ -17,6 +17,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"oncemore/consumer"
+	"oncemore/consumer/pgstore"
 )
 
 func main() {
@@ -48,11 +52,21 @@ func serve(ctx context.Context, database string, brokers kgo.Opt) error {
 	if err := migrate(ctx, pool); err != nil {
 		return err
 	}
-	points, err := newConsumer(pool, brokers, slog.Default())
-	if err != nil {
-		return err
+	return runAll(ctx, pool, brokers, slog.Default())
+}
+
+// runAll runs the three groups of order.paid, each with its own strategy, until
+// ctx ends.
+func runAll(ctx context.Context, pool *pgxpool.Pool, brokers kgo.Opt, log *slog.Logger) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, cfg := range []consumer.Config[pgstore.Tx]{config(pool, log), notifyConfig(pool, log), taskConfig(pool, log)} {
+		c, err := newConsumer(cfg, brokers)
+		if err != nil {
+			return err
+		}
+		g.Go(func() error { return c.Run(ctx) })
 	}
-	return points.Run(ctx)
+	return g.Wait()
 }
 
 func env(name, otherwise string) string {

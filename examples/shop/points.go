@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -30,18 +28,18 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := pgstore.Migrate(ctx, pool); err != nil {
 		return err
 	}
-	if _, err := pool.Exec(ctx, sqlSchema); err != nil {
-		return fmt.Errorf("create user_points: %w", err)
+	if _, err := pool.Exec(ctx, sqlSchema+";"+sqlStrategies); err != nil {
+		return fmt.Errorf("create the shop's tables: %w", err)
 	}
 	return nil
 }
 
 // newConsumer puts store, handler and broker together.
-func newConsumer(pool *pgxpool.Pool, brokers kgo.Opt, log *slog.Logger) (consumer.Runner, error) {
-	return kafka.New(config(pool, log), kafka.Options{
+func newConsumer(cfg consumer.Config[pgstore.Tx], brokers kgo.Opt) (consumer.Runner, error) {
+	return kafka.New(cfg, kafka.Options{
 		Topics:       []string{topic},
 		Client:       []kgo.Opt{brokers},
-		CreateTopics: true, // order.paid.DLT and points-consumer-group.replay
+		CreateTopics: true, // order.paid.DLT and <group>.replay
 	})
 }
 
@@ -59,9 +57,10 @@ func config(pool *pgxpool.Pool, log *slog.Logger) consumer.Config[pgstore.Tx] {
 // payment is the event. The producer made the event id; a second delivery, or a
 // replay after a week, carries the same one.
 type payment struct {
-	EventID string `json:"eventId"`
-	OrderID string `json:"orderId"`
-	Points  int64  `json:"points"`
+	EventID  string `json:"eventId"`
+	OrderID  string `json:"orderId"`
+	MemberID int64  `json:"memberId"`
+	Points   int64  `json:"points"`
 }
 
 const sqlAddPoints = `
@@ -71,12 +70,9 @@ on conflict (order_id) do update set points = user_points.points + excluded.poin
 // addPoints is the handler: it is called once per event, and what it writes
 // through tx commits together with the consume record or not at all.
 func addPoints(_ context.Context, tx pgstore.Tx, ev consumer.Event) error {
-	var p payment
-	if err := json.Unmarshal(ev.Value, &p); err != nil {
-		return consumer.Permanent(fmt.Errorf("payment: %w", err)) // no retry will mend it
-	}
-	if p.OrderID == "" {
-		return consumer.Permanent(errors.New("payment has no orderId"))
+	p, err := paymentOf(ev)
+	if err != nil {
+		return err
 	}
 	tx.Queue(sqlAddPoints, p.OrderID, p.Points) // sent with the other events of the batch
 	return nil

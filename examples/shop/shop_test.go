@@ -47,6 +47,33 @@ func TestPointsAreGivenOnce(t *testing.T) {
 	}
 }
 
+// The groups without consume records, through failures, a lost commit and
+// further deliveries.
+func TestOtherStrategiesTakeEffectOnce(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	if _, err := pool.Exec(t.Context(), `insert into payment_task values ('10001', 'PENDING'), ('10002', 'CANCELLED')`); err != nil {
+		t.Fatal(err)
+	}
+	text := func(sql string) func() string {
+		return func() (got string) {
+			if err := pool.QueryRow(t.Context(), sql).Scan(&got); err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+	}
+	log := slog.New(slog.DiscardHandler)
+	paid := consumertest.JSON(topic, `{"eventId":"payment-success-10001","orderId":"10001","memberId":7}`)
+	consumertest.New(t, notifyConfig(pool, log)).OnlyOnce(paid, text(`select count(*)::text from notification_log`))
+	tasks := consumertest.New(t, taskConfig(pool, log))
+	tasks.OnlyOnce(paid, text(`select status from payment_task where order_id = '10001'`))
+	r := tasks.Deliver(consumertest.JSON(topic, `{"eventId":"payment-success-10002","orderId":"10002"}`))
+	if len(r.Letters) != 1 || consumer.ErrorClass(r.Letters[0].Err) != "oncemore.AnomalyError" {
+		t.Errorf("a cancelled task: %+v", r)
+	}
+}
+
 func TestWhatIsNoPaymentIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	kit := consumertest.New(t, config(database(t), slog.New(slog.DiscardHandler)))
@@ -99,13 +126,9 @@ func TestServe(t *testing.T) {
 // start runs the service and returns what ends it.
 func start(t *testing.T, pool *pgxpool.Pool, brokers kgo.Opt) (stop func() error) {
 	t.Helper()
-	points, err := newConsumer(pool, brokers, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- points.Run(ctx) }()
+	go func() { ended <- runAll(ctx, pool, brokers, slog.New(slog.DiscardHandler)) }()
 	return func() error { cancel(); return <-ended }
 }
 
