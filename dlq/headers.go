@@ -74,16 +74,39 @@ func cutCounted(b []byte, bias uint64) (value, rest []byte, ok bool) {
 	return b[used:end:end], b[end:], true
 }
 
-// StripHeaders returns the headers that a replay of a letter of this dialect
-// keeps, in order and byte for byte. Errors: dialect.ErrUnknown.
-func StripHeaders(set *dialect.Set, dialectID string, headers []Header) ([]Header, error) {
+// headerAdded names the header that a consumer of ours added to a dead letter,
+// as its last: the event id of a message that carries it elsewhere.
+const headerAdded = "kafka_dlt-added-header"
+
+// KeptHeaders says of each header whether a replay of a letter of this dialect
+// keeps it. Errors: dialect.ErrUnknown.
+func KeptHeaders(set *dialect.Set, dialectID string, headers []Header) ([]bool, error) {
 	strips, err := set.Strips(dialectID)
 	if err != nil {
 		return nil, err
 	}
+	kept := make([]bool, len(headers))
+	added := ""
+	for i, h := range headers {
+		if h.Name == headerAdded {
+			added = string(h.Value)
+		}
+		last := i == len(headers)-1
+		kept[i] = !strips(h.Name, h.Value) && !(last && added != "" && h.Name == added)
+	}
+	return kept, nil
+}
+
+// StripHeaders returns the headers that a replay of a letter of this dialect
+// keeps, in order and byte for byte. Errors: dialect.ErrUnknown.
+func StripHeaders(set *dialect.Set, dialectID string, headers []Header) ([]Header, error) {
+	keeps, err := KeptHeaders(set, dialectID, headers)
+	if err != nil {
+		return nil, err
+	}
 	kept := make([]Header, 0, len(headers))
-	for _, h := range headers {
-		if !strips(h.Name, h.Value) {
+	for i, h := range headers {
+		if keeps[i] {
 			kept = append(kept, h)
 		}
 	}

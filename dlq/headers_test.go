@@ -78,6 +78,21 @@ func TestStripHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	sameHeaders(t, left, []Header{{"a", nil}, {"a", []byte{}}})
+	id := Header{"event-id", []byte("e-1")}
+	for name, c := range map[string]struct{ headers, want []Header }{
+		"carried":           {[]Header{id, {"kafka_dlt-x", nil}}, []Header{id}},
+		"added":             {[]Header{{"kafka_dlt-x", nil}, {headerAdded, []byte("event-id")}, id}, nil},
+		"carried and added": {[]Header{id, {headerAdded, []byte("event-id")}, id}, []Header{id}},
+		"marked only":       {[]Header{id, {headerAdded, []byte("event-id")}}, []Header{id}},
+		"another is last":   {[]Header{{headerAdded, []byte("event-id")}, id, {"a", nil}}, []Header{id, {"a", nil}}},
+	} {
+		left, err := StripHeaders(set, "spring-kafka-dlpr", c.headers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(name)
+		sameHeaders(t, left, c.want)
+	}
 	if _, err := StripHeaders(set, "gone", nil); !errors.Is(err, dialect.ErrUnknown) {
 		t.Errorf("got %v", err)
 	}

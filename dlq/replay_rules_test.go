@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncemore/internal/access"
@@ -444,6 +445,35 @@ func TestTheSameRequestIsOneReplay(t *testing.T) {
 	}
 	if n := s.count(`SELECT count(*) FROM replay`); n != 2 {
 		t.Errorf("%d replays", n)
+	}
+}
+
+// A consumer of ours adds the event id as a header for other tools to read. With
+// the origin record gone, only the dead letter's bytes are left to send.
+func TestAReplayLeavesOutTheHeaderThatWeAdded(t *testing.T) {
+	t.Parallel()
+	s := newReplayShop(t, testkit.FakeKafkaAddr(t))
+	points := s.ours("points")
+	app := []kgo.RecordHeader{{Key: "trace", Value: []byte("t-1")}, {Key: "trace", Value: nil}}
+	origin := s.produce(&kgo.Record{Key: []byte("k"), Value: []byte(`{"eventId":"payment-1"}`), Headers: app})
+	dead := s.deadRecord(origin, points)
+	dead.Headers = append(dead.Headers, kgo.RecordHeader{Key: "kafka_dlt-added-header", Value: []byte("event-id")},
+		kgo.RecordHeader{Key: "event-id", Value: []byte("payment-1")})
+	s.produce(dead)
+	s.drain()
+	_, err := s.cluster.Admin.DeleteRecords(t.Context(), kadm.OffsetsList{{Topic: s.topic, Partition: origin.Partition, At: origin.Offset + 1}}.Offsets())
+	s.must(nil, err)
+	plan := s.plan(ada, PlanRequest{Selection: ids(s.letter("payment-1", points)), Target: ToGroup})
+	s.start(ada, plan.ID)
+	s.stepOnce(s.replays, plan.ID)
+	got := s.sent(points + ".replay")
+	if n := s.count(`SELECT count(*) FROM replay_item WHERE bytes_from = 1`); len(got) != 1 || n != 1 {
+		t.Fatalf("sent %d records, %d with the letter's bytes", len(got), n)
+	}
+	left := slices.DeleteFunc(got[0].Headers, func(h kgo.RecordHeader) bool { return h.Key == HeaderReplay || h.Key == HeaderItem })
+	if !slices.EqualFunc(left, app, func(a, b kgo.RecordHeader) bool { return a.Key == b.Key && sameBytes(a.Value, b.Value) }) ||
+		string(got[0].Value) != string(origin.Value) || string(got[0].Key) != "k" {
+		t.Errorf("sent %q %q %v", got[0].Key, got[0].Value, left)
 	}
 }
 

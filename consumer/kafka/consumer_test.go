@@ -558,7 +558,7 @@ func TestDeadRecord(t *testing.T) {
 		`kafka_dlt-exception-fqcn="*kerr.Error"`,
 		`kafka_dlt-exception-message="add: UNKNOWN_SERVER_ERROR: The server experienced an unexpected error when processing the request."`,
 		`kafka_dlt-exception-stacktrace="*fmt.wrapError: add: UNKNOWN_SERVER_ERROR: The server experienced an unexpected error when processing the request.\ncaused by *kerr.Error: UNKNOWN_SERVER_ERROR: The server experienced an unexpected error when processing the request.\n"`,
-		`kafka_deliveryAttempt="\x00\x00\x00\x04"`, `event-id="payment-success-1"`}
+		`kafka_deliveryAttempt="\x00\x00\x00\x04"`, `kafka_dlt-added-header="event-id"`, `event-id="payment-success-1"`}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("headers\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

@@ -43,6 +43,7 @@ const (
 	exceptionClass  = springPrefix + "exception-fqcn"
 	exceptionText   = springPrefix + "exception-message"
 	exceptionStack  = springPrefix + "exception-stacktrace"
+	addedHeader     = springPrefix + "added-header" // ours: names the application header that we added, which a replay leaves out
 )
 
 // deadRecord is the dead letter of a record: key, value and application headers
@@ -56,7 +57,7 @@ func deadRecord(topic string, origin *kgo.Record, l consumer.Letter) *kgo.Record
 }
 
 func applicationHeaders(r *kgo.Record) []kgo.RecordHeader {
-	kept := make([]kgo.RecordHeader, 0, len(r.Headers)+11)
+	kept := make([]kgo.RecordHeader, 0, len(r.Headers)+12)
 	for _, h := range r.Headers {
 		if !strings.HasPrefix(h.Key, springPrefix) && h.Key != springAttempt {
 			kept = append(kept, h)
@@ -79,7 +80,8 @@ func failureHeaders(origin *kgo.Record, l consumer.Letter) []kgo.RecordHeader {
 		{Key: springAttempt, Value: int32be(int32(l.Attempt))},
 	}
 	if carried, ok := l.Header(headerEventID); l.ID != "" && (!ok || string(carried) != l.ID) {
-		headers = append(headers, kgo.RecordHeader{Key: headerEventID, Value: []byte(l.ID)})
+		headers = append(headers, kgo.RecordHeader{Key: addedHeader, Value: []byte(headerEventID)},
+			kgo.RecordHeader{Key: headerEventID, Value: []byte(l.ID)})
 	}
 	return headers
 }
