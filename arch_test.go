@@ -141,7 +141,7 @@ var owners = []struct{ prefix, owner string }{
 	{"drain_", "dlq"}, {"saved_search", "dlq"}, {"resolved_hour", "dlq"},
 	{"app_user", "web"}, {"session", "web"}, {"api_token", "web"}, {"login_", "web"},
 	{"audit_log", "internal/audit"}, {"consumer_", "internal/fleet"}, {"check_", "internal/check"},
-	{"mq_consume_record", "consumer/pgstore"}, {"outbox_", "consumer/outbox"},
+	{"mq_consume_record", "consumer/pgstore"}, {"outbox_command", "internal/outboxes"}, {"outbox_", "consumer/outbox"},
 }
 
 // twins keep the same table in another kind of database.

@@ -41,6 +41,9 @@ const (
 	ApproveReplay Act = "approve_replay"
 	ControlTry    Act = "control_demo"
 	PauseConsumer Act = "pause_consumer"
+	RetryOutbox   Act = "retry_outbox"
+	SkipOutbox    Act = "skip_outbox" // asks for it
+	ApproveOutbox Act = "approve_outbox"
 	ManageUsers   Act = "manage_users"
 	ManageTokens  Act = "manage_tokens" // one's own
 )
@@ -55,6 +58,9 @@ var policy = map[Act][]Role{
 	ApproveReplay: {Approver, Admin},
 	ControlTry:    {Operator, Admin},
 	PauseConsumer: {Operator, Admin},
+	RetryOutbox:   {Operator, Admin},
+	SkipOutbox:    {Operator, Admin},
+	ApproveOutbox: {Approver, Admin},
 	ManageUsers:   {Admin},
 	ManageTokens:  {Viewer, Operator, Reviewer, Approver, Admin},
 }

@@ -18,6 +18,9 @@ func TestPolicy(t *testing.T) {
 		access.ApproveReplay: "nnnyy",
 		access.ControlTry:    "nynny",
 		access.PauseConsumer: "nynny",
+		access.RetryOutbox:   "nynny",
+		access.SkipOutbox:    "nynny",
+		access.ApproveOutbox: "nnnyy",
 		access.ManageUsers:   "nnnny",
 		access.ManageTokens:  "yyyyy",
 	}

@@ -24,6 +24,9 @@ func (c *Config) check(bad *problems) {
 	for _, g := range c.Groups {
 		c.checkGroup(bad, g)
 	}
+	for i := range c.Outbox {
+		c.checkOutbox(bad, i)
+	}
 	for i, consumer := range c.Consumers {
 		c.checkConsumer(bad, consumer)
 		for _, other := range c.Consumers[:i] {

@@ -18,6 +18,7 @@ type Config struct {
 	Sources     []Source
 	Groups      []Group
 	Consumers   []Consumer
+	Outbox      []Outbox
 
 	URLs         map[string]string // bases that http effects may call, by name
 	ReconcileDir string            // "": none

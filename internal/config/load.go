@@ -48,6 +48,7 @@ func readConfig(n node, c *Config) {
 		"sources":         func(n node) { c.Sources = readList(n, readSource) },
 		"groups":          func(n node) { c.Groups = readNamed(n, readGroup) },
 		"consumers":       func(n node) { c.Consumers = readList(n, readConsumer) },
+		"outbox":          func(n node) { c.Outbox = readList(n, readOutbox) },
 		"urls":            func(n node) { readURLs(n, c) },
 		"reconcile_dir":   func(n node) { c.reconcilePos = n.pos(); n.text(&c.ReconcileDir) },
 		"dialects":        func(n node) { n.text(&c.Dialects) },
