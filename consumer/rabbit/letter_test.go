@@ -134,6 +134,7 @@ func TestLetterReplacesEarlierMarks(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *broker) {
 		s := openShop(t, b)
 		p := payment(1)
+		p.DeliveryMode = amqp.Transient
 		p.Headers = amqp.Table{exceptionText: "old", originExchange: "old", "x-original-foo": "old", "event-id": "another", "retry-count": int64(3)}
 		s.send(t, s.name, p)
 		s.run(s.config(giveUp), s.opts())
@@ -141,6 +142,9 @@ func TestLetterReplacesEarlierMarks(t *testing.T) {
 		l := s.takeAll(t, s.dead)[0]
 		if l.Headers[exceptionText] != "boom" || l.Headers[originExchange] != "" || l.Headers["x-original-foo"] != nil {
 			t.Errorf("headers %v", l.Headers)
+		}
+		if l.DeliveryMode != amqp.Persistent {
+			t.Error("the letter would not survive the broker's restart")
 		}
 		// The message's own event-id header stays, though another id was found in the value.
 		if l.Headers["event-id"] != "another" || l.Headers[originEventID] != paymentID(1) || l.Headers["retry-count"] != int64(3) {
@@ -224,7 +228,8 @@ func TestLetterFitsIntoAFrame(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *broker) {
 		s := openShop(t, b)
-		sizes := []int{10, 60_000, 120_000, 129_800}
+		full := 128<<10 - headerSize(amqp.Publishing{Headers: amqp.Table{"own": ""}}) - 200 // leaves no room for any mark
+		sizes := []int{10, 60_000, 120_000, full}
 		for i, size := range sizes {
 			p := payment(i + 1)
 			p.Headers = amqp.Table{"own": strings.Repeat("o", size)}

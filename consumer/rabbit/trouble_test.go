@@ -204,6 +204,9 @@ func TestQueueIsDeletedAndMadeAnew(t *testing.T) {
 		s.await("it waits for the queue", func() bool {
 			return m.Status().State == consumer.Waiting && strings.Contains(m.Status().LastError, "NOT_FOUND")
 		})
+		if !strings.Contains(s.logs.String(), errCancelled.Error()) {
+			t.Errorf("the log does not say that the broker cancelled the consumer:\n%s", s.logs)
+		}
 		s.declare(t, s.name, nil)
 		s.send(t, s.name, payment(2))
 		s.settled(2)
