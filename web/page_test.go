@@ -132,7 +132,7 @@ func TestPages(t *testing.T) {
 	t.Run("in Chinese", func(t *testing.T) {
 		r := s.request(t, http.MethodGet, "/faults", "")
 		r.AddCookie(&http.Cookie{Name: "lang", Value: "zh-Hans"})
-		contains(t, s.do(t, operator, r), http.StatusOK, `lang="zh-Hans"`, "可安全重放", "无幂等保护")
+		contains(t, s.do(t, operator, r), http.StatusOK, `lang="zh-Hans"`, "可安全重放", "证据已过期")
 	})
 	t.Run("a page of a list leads to the next and back", func(t *testing.T) {
 		first := s.get(t, operator, "/letters?limit=5")

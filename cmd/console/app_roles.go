@@ -158,6 +158,7 @@ func (a *app) startJobs(ctx context.Context, start starter) {
 	start("fold", func(ctx context.Context) error { dlq.RunFold(ctx, a.pool, a.log, foldEvery); return nil })
 	start("judge", func(ctx context.Context) error { a.judge.RunJudge(ctx, a.log, a.judgeStale); return nil })
 	start("months", a.runMonths)
+	start("checks", a.runChecks)
 }
 
 // runRiver works the steps of replays. A step is fenced by its replay's epoch,

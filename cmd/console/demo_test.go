@@ -150,6 +150,7 @@ func TestDemoShowsTheProduct(t *testing.T) {
 	wantVerdicts(d, began, 20*time.Second, "safe", "already_applied", "unprotected", "no_event_id")
 	wantInfo(d, data)
 	wantOwnTopicsDrained(d)
+	wantChecks(d)
 	before := d.letters("&state=open")
 	d.end()
 
@@ -193,6 +194,20 @@ func wantVerdicts(d *running, began time.Time, most time.Duration, want ...strin
 		}
 		return true
 	}, "letters of the verdicts %s", strings.Join(want, ", "))
+}
+
+// wantChecks waits for the first checks: nothing of the demo's own is critical.
+func wantChecks(d *running) {
+	d.Helper()
+	var page struct {
+		Items []struct{ Code, Subject, Severity, Sentence string }
+	}
+	testkit.Eventually(d, 3*checkFirst, func() bool { d.get("/api/v1/checks", &page); return len(page.Items) > 0 }, "the first checks")
+	for _, f := range page.Items {
+		if f.Severity == "critical" || f.Severity == "not_checked" {
+			d.Errorf("%s of %s is %s: %s", f.Code, f.Subject, f.Severity, f.Sentence)
+		}
+	}
 }
 
 func wantInfo(d *running, data string) {

@@ -55,12 +55,13 @@ func listen(addr, instead string) (net.Listener, error) {
 }
 
 // cause is the innermost error: "address already in use" without its wrapping.
-// Of several joined ones it is the first's.
+// Of several joined ones it is the last's: a driver that tries with and without
+// encryption ends with what the server really said.
 func cause(err error) error {
 	for {
 		inner := errors.Unwrap(err)
 		if joined, ok := err.(interface{ Unwrap() []error }); ok && len(joined.Unwrap()) > 0 {
-			inner = joined.Unwrap()[0]
+			inner = joined.Unwrap()[len(joined.Unwrap())-1]
 		}
 		if inner == nil {
 			return err
