@@ -93,19 +93,36 @@ func (l *logins) begin(ctx context.Context, name, addr string) error {
 	return nil
 }
 
-const sqlAttemptsCleared = `DELETE FROM app_user_attempt WHERE key = ANY(@keys)`
+// sqlAttemptsLock takes the rows in the order in which begin does.
+const sqlAttemptsLock = `
+SELECT key FROM app_user_attempt
+WHERE key = ANY(@keys)
+ORDER BY key COLLATE "C"
+FOR UPDATE`
 
-const sqlAttemptTakenBack = `UPDATE app_user_attempt SET failures = failures - 1 WHERE key = @key`
+const sqlAttemptsCleared = `DELETE FROM app_user_attempt WHERE key = ANY(@locked) AND key <> @address`
+
+const sqlAttemptTakenBack = `UPDATE app_user_attempt SET failures = failures - 1 WHERE key = ANY(@locked) AND key = @address`
 
 // succeeded forgets the account's failures and takes this one attempt off the
-// address, whose other failures stay counted.
+// address, whose other failures stay counted. It touches only rows that it has
+// locked: one that another attempt has just made belongs to that one, and to
+// wait for it could be a deadlock.
 func (l *logins) succeeded(ctx context.Context, tx pgx.Tx, name, addr string) error {
-	pair, account, address := attemptKey("pair", name, addr), attemptKey("account", name), attemptKey("address", addr)
-	if _, err := tx.Exec(ctx, sqlAttemptTakenBack, pgx.NamedArgs{"key": address}); err != nil {
-		return fmt.Errorf("take back log-in attempt: %w", err)
+	address := attemptKey("address", addr)
+	keys := []string{attemptKey("pair", name, addr), attemptKey("account", name), address}
+	rows, err := tx.Query(ctx, sqlAttemptsLock, pgx.NamedArgs{"keys": keys})
+	if err != nil {
+		return fmt.Errorf("lock log-in attempts: %w", err)
 	}
-	if _, err := tx.Exec(ctx, sqlAttemptsCleared, pgx.NamedArgs{"keys": []string{pair, account}}); err != nil {
-		return fmt.Errorf("clear log-in attempts: %w", err)
+	locked, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("lock log-in attempts: %w", err)
+	}
+	for _, sql := range []string{sqlAttemptTakenBack, sqlAttemptsCleared} {
+		if _, err := tx.Exec(ctx, sql, pgx.NamedArgs{"locked": locked, "address": address}); err != nil {
+			return fmt.Errorf("clear log-in attempts: %w", err)
+		}
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func (s *pageShop) wire(d *web.Deps) {
 	groups := dlq.GroupBook{
 		{Name: points, Topics: topics, Ours: true, Effect: dlq.EffectLocal, OrderSet: true, Evidence: s.evidence(time.Now().Add(-90 * 24 * time.Hour))},
 		{Name: notify, Topics: topics, Ours: true, Effect: dlq.EffectLocal, Evidence: s.evidence(time.Now().Add(-90 * 24 * time.Hour))},
-		{Name: ledger, Topics: topics, Effect: dlq.EffectLocal, Target: "ledger-retry", Evidence: s.evidence(time.Now().Add(24 * time.Hour))},
+		{Name: ledger, Topics: []string{"ledger.entries"}, Effect: dlq.EffectLocal, Target: "ledger-retry", Evidence: s.evidence(time.Now().Add(24 * time.Hour))},
 		{Name: legacy, Topics: topics, Effect: dlq.EffectLocal},
 	}
 	d.Clock = time.Now
