@@ -12,6 +12,7 @@ import (
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
 	"oncemore/internal/fleet"
+	"oncemore/internal/outboxes"
 )
 
 // Deps is everything the server needs. Nil is allowed only where said.
@@ -25,6 +26,7 @@ type Deps struct {
 	Replays  *dlq.Replays
 	Overview *dlq.Overviews
 	Fleet    *fleet.Fleet
+	Outboxes *outboxes.Outboxes        // nil: none is configured
 	Dialects *dialect.Set              // how headers are read; nil: the embedded ones
 	Drained  func() []dlq.SourceStatus // how far this process's drains are; nil: it has none
 

@@ -11,10 +11,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	"oncemore/consumer/outbox"
 	"oncemore/dlq"
 	"oncemore/internal/access"
 	"oncemore/internal/audit"
 	"oncemore/internal/fleet"
+	"oncemore/internal/outboxes"
 )
 
 // fieldError is input that the request itself got wrong: a parameter, or a field
@@ -60,6 +62,11 @@ var problems = []struct {
 	{sentinel(access.ErrReasonRequired), problem{http.StatusUnprocessableEntity, "error.reason_required", "A reason is required"}},
 	{sentinel(dlq.ErrNotFound), notFound},
 	{sentinel(fleet.ErrUnknownGroup), notFound},
+	{sentinel(outboxes.ErrUnknown), notFound},
+	{sentinel(outbox.ErrNotFound), notFound},
+	{sentinel(outboxes.ErrOwnApproval), problem{http.StatusForbidden, "error.own_approval", "Somebody else has to decide about what you asked for"}},
+	{sentinel(outboxes.ErrConflict), outboxState},
+	{sentinel(outbox.ErrNotDead), outboxState},
 	{sentinel(ErrNoAccount), notFound},
 	{sentinel(ErrNoToken), notFound},
 	{kind[*dlq.ErrConflict](), problem{http.StatusConflict, "error.conflict", "Somebody was faster, or the replay is in another state"}},
@@ -99,6 +106,7 @@ var (
 	unprocessable = problem{http.StatusUnprocessableEntity, "error.unprocessable", "The request cannot be done as asked"}
 	notFound      = problem{http.StatusNotFound, "error.not_found", "Not found"}
 	tooLarge      = problem{http.StatusRequestEntityTooLarge, "error.too_large", "The request is too large"}
+	outboxState   = problem{http.StatusConflict, "error.outbox_state", "The row is no longer dead, or somebody has asked or decided already"}
 	internal      = problem{http.StatusInternalServerError, "error.internal", "Something failed here"}
 )
 

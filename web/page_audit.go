@@ -16,7 +16,7 @@ import (
 // auditedActions are the choices of the filter, in the order of the list.
 var auditedActions = []string{
 	"replay.planned", "replay.started", "replay.approved", "replay.rejected", "replay.paused", "replay.resumed", "replay.canceled",
-	"consumer.paused", "consumer.resumed", "letter.downloaded", "session.started", "session.ended", "session.refused", "access.refused",
+	"consumer.paused", "consumer.resumed", "outbox.retried", "outbox.skip_asked", "outbox.skip_approved", "outbox.skip_rejected", "letter.downloaded", "session.started", "session.ended", "session.refused", "access.refused",
 	"user.created", "user.disabled", "user.enabled", "user.role_set", "user.password_set", "token.created", "token.revoked",
 }
 

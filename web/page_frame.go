@@ -77,6 +77,7 @@ func (s *Server) countNav(ctx context.Context) (views.NavCounts, error) {
 		return counts, fmt.Errorf("count letters: %w", err)
 	}
 	counts.Letters = ptr(int(letters))
+	counts.Outbox = s.deadOutboxRows(ctx)
 	for state, count := range map[dlq.ReplayState]**int{dlq.Running: &counts.Replays, dlq.AwaitingApproval: &counts.Approvals} {
 		page, err := s.Replays.List(ctx, dlq.ReplayFilter{State: state}, dlq.Page{Limit: 200})
 		if err != nil {

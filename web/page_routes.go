@@ -31,6 +31,13 @@ func (s *Server) registerPages(g *echo.Group) {
 	g.POST("/consumers/:group/resume", s.consumerCommand(false))
 	g.GET("/sources", s.sourceListPage)
 
+	g.GET("/outbox", s.outboxPage)
+	g.GET("/outbox/:connection/:table/:id", s.outboxRowPage)
+	g.POST("/outbox/:connection/:table/:id/retry", s.outboxAct(s.retryOutbox))
+	g.POST("/outbox/:connection/:table/:id/skip", s.outboxAct(s.skipOutbox))
+	g.POST("/outbox/commands/:id/approve", s.outboxDecide(true))
+	g.POST("/outbox/commands/:id/reject", s.outboxDecide(false))
+
 	g.GET("/audit", s.auditPage)
 	g.GET("/profile", s.profilePage)
 	g.POST("/profile/tokens", s.tokenCreate)

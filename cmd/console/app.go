@@ -13,6 +13,7 @@ import (
 	"oncemore/dlq/dialect"
 	"oncemore/internal/config"
 	"oncemore/internal/fleet"
+	"oncemore/internal/outboxes"
 	"oncemore/migrations"
 )
 
@@ -35,6 +36,7 @@ type app struct {
 	overview *dlq.Overviews
 	replays  *dlq.Replays
 	fleet    *fleet.Fleet
+	outboxes *outboxes.Outboxes
 	drainers []*dlq.Drainer // of role drain
 
 	judgeStale time.Duration // verdicts older than this are read again
@@ -69,6 +71,9 @@ func (a *app) open(ctx context.Context) (err error) {
 	}
 	groups, err := a.groupBook(ctx)
 	if err != nil {
+		return err
+	}
+	if err := a.openOutboxes(ctx); err != nil {
 		return err
 	}
 	a.letters, a.faults = dlq.NewLetters(a.pool), dlq.NewFaults(a.pool)

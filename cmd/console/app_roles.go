@@ -51,6 +51,9 @@ func (a *app) serve(ctx context.Context, r roles, ln net.Listener, more extras) 
 		if err := a.startConsumers(running, start); err != nil {
 			return err
 		}
+		if err := a.startRelays(start); err != nil {
+			return err
+		}
 	}
 	if r.Drain {
 		a.startDrains(start)
@@ -158,6 +161,7 @@ func (a *app) startJobs(ctx context.Context, start starter) {
 	start("fold", func(ctx context.Context) error { dlq.RunFold(ctx, a.pool, a.log, foldEvery); return nil })
 	start("judge", func(ctx context.Context) error { a.judge.RunJudge(ctx, a.log, a.judgeStale); return nil })
 	start("months", a.runMonths)
+	start("outbox commands", a.outboxes.Run)
 	start("checks", a.runChecks)
 }
 
@@ -224,7 +228,7 @@ func (a *app) webDeps(more extras) web.Deps {
 	}
 	return web.Deps{
 		Pool: a.pool, Letters: a.letters, Faults: a.faults, Judge: a.judge, Origins: a.origins, Replays: a.replays,
-		Overview: a.overview, Fleet: a.fleet, Drained: a.drained,
+		Overview: a.overview, Fleet: a.fleet, Drained: a.drained, Outboxes: a.outboxes,
 		Environment: a.conf.Environment, Clusters: names, Version: versionText(),
 		Secure: a.conf.Web.Secure, TrustedProxies: proxies,
 		Logger: a.log, Clock: a.clock, Registry: registry, Ready: more.ready, Try: more.try,

@@ -61,6 +61,15 @@ type Stats struct {
 	Dead          int64
 }
 
+// Dead counts the dead rows.
+func (b *Box) Dead(ctx context.Context) (int64, error) {
+	n, err := b.db.dead(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("dead rows of %s: %w", b.table, err)
+	}
+	return n, nil
+}
+
 // CountLimit is where counting ends: a count of that size means "or more".
 const CountLimit = 100_000
 
@@ -161,6 +170,7 @@ func (b *Box) Sweep(ctx context.Context, keep time.Duration, limit int) (int64, 
 type database interface {
 	session(ctx context.Context) (session, error)
 	stats(ctx context.Context) (Stats, error)
+	dead(ctx context.Context) (int64, error)
 	list(ctx context.Context, f Filter) ([]Row, error)
 	load(ctx context.Context, ids []int64) ([]Row, error)
 	behind(ctx context.Context, id int64) (int64, error)

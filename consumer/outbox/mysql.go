@@ -41,6 +41,11 @@ func (m *mysql) stats(ctx context.Context) (Stats, error) {
 	return s, err
 }
 
+func (m *mysql) dead(ctx context.Context) (n int64, err error) {
+	err = m.db.QueryRowContext(ctx, m.table.sql(sqlDead)).Scan(&n)
+	return n, err
+}
+
 const sqlRowColumns = `
 SELECT m.id, m.event_id, m.exchange, m.target, m.order_key, m.state, m.attempts, m.created_at, m.next_at, m.done_at,
        COALESCE(m.last_error, ''), TIMESTAMPDIFF(MICROSECOND, m.created_at, UTC_TIMESTAMP(6)),

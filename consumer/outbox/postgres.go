@@ -43,6 +43,13 @@ func (p *postgres) stats(ctx context.Context) (Stats, error) {
 	return s, err
 }
 
+const sqlDead = `SELECT count(*) FROM outbox_message WHERE state = 4`
+
+func (p *postgres) dead(ctx context.Context) (n int64, err error) {
+	err = p.pool.QueryRow(ctx, p.table.sql(sqlDead)).Scan(&n)
+	return n, err
+}
+
 // Pending rows come shard by shard, as their index has them; those in trouble are few.
 const sqlList = `
 SELECT m.id, m.event_id, m.exchange, m.target, m.order_key, m.state, m.attempts, m.created_at, m.next_at,
