@@ -24,18 +24,23 @@ var Files embed.FS
 // lockID is the advisory lock that lets several replicas start at once.
 const lockID = 7_113_204_001
 
+// ErrNewer means that a newer console has migrated the database. This one does
+// not know what its tables mean.
+var ErrNewer = errors.New("the database was migrated by a newer version of the console: run that one")
+
 // Up applies every migration that is missing, River's own included. It may be
-// called by several processes at once; each waits for the one before.
+// called by several processes at once; each waits for the one before. Errors:
+// ErrNewer.
 func Up(ctx context.Context, pool *pgxpool.Pool) error {
 	db := stdlib.OpenDBFromPool(pool)
 	defer db.Close()
 	return locked(ctx, db, func() error {
-		if err := upRiver(ctx, pool); err != nil {
+		provider, err := known(ctx, db)
+		if err != nil {
 			return err
 		}
-		provider, err := goose.NewProvider(goose.DialectPostgres, db, Files)
-		if err != nil {
-			return fmt.Errorf("read migrations: %w", err)
+		if err := upRiver(ctx, pool); err != nil {
+			return err
 		}
 		if _, err := provider.Up(ctx); err != nil {
 			return fmt.Errorf("migrate: %w", err)
@@ -44,13 +49,30 @@ func Up(ctx context.Context, pool *pgxpool.Pool) error {
 	})
 }
 
+// known gives the migrations of this console, unless the database is ahead of them.
+func known(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, Files)
+	if err != nil {
+		return nil, fmt.Errorf("read migrations: %w", err)
+	}
+	at, last, err := provider.GetVersions(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read migration status: %w", err)
+	}
+	if at > last {
+		return nil, fmt.Errorf("migration %d: %w", at, ErrNewer)
+	}
+	return provider, nil
+}
+
 // Pending says how many migrations the database lacks. River's count as one.
+// Errors: ErrNewer.
 func Pending(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	db := stdlib.OpenDBFromPool(pool)
 	defer db.Close()
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, Files)
+	provider, err := known(ctx, db)
 	if err != nil {
-		return 0, fmt.Errorf("read migrations: %w", err)
+		return 0, err
 	}
 	states, err := provider.Status(ctx)
 	if err != nil {
@@ -61,6 +83,17 @@ func Pending(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 		if s.State == goose.StatePending {
 			n++
 		}
+	}
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
+	if err != nil {
+		return 0, fmt.Errorf("river migrator: %w", err)
+	}
+	river, err := migrator.Validate(ctx, nil)
+	if err != nil {
+		return 0, fmt.Errorf("read status of river's migrations: %w", err)
+	}
+	if !river.OK {
+		n++
 	}
 	return n, nil
 }
