@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"oncemore/consumer/pgstore"
 )
 
 const (
@@ -161,19 +163,24 @@ func (c columnType) holds(value string) bool {
 	return err == nil
 }
 
-type evidenceColumns struct{ event, group columnType }
+type evidenceColumns struct {
+	event, group columnType
+	archive      string // where older records are, quoted; "": nowhere else
+}
 
 const sqlEvidenceColumns = `
-SELECT pg_is_in_recovery(), to_regclass(@table) IS NOT NULL,
+SELECT pg_is_in_recovery(), to_regclass(@table) IS NOT NULL, to_regclass(@archive::text) IS NOT NULL,
   (SELECT array_agg(array[a.attname::text, a.atttypid::regtype::text, t.typcategory::text])
    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
    WHERE a.attrelid = to_regclass(@table) AND a.attnum > 0 AND NOT a.attisdropped)`
 
 func (p evidencePlace) columns(ctx context.Context, conn *pgxpool.Conn) (evidenceColumns, error) {
 	var c evidenceColumns
-	var replica, there bool
+	var replica, there, archived bool
 	var rows [][]string
-	err := conn.QueryRow(ctx, sqlEvidenceColumns, pgx.NamedArgs{"table": quoted(p.table)}).Scan(&replica, &there, &rows)
+	archive := p.archive()
+	args := pgx.NamedArgs{"table": quoted(p.table), "archive": archive}
+	err := conn.QueryRow(ctx, sqlEvidenceColumns, args).Scan(&replica, &there, &archived, &rows)
 	switch {
 	case err != nil:
 		return c, err
@@ -181,6 +188,9 @@ func (p evidencePlace) columns(ctx context.Context, conn *pgxpool.Conn) (evidenc
 		return c, errReplica
 	case !there:
 		return c, errNoTable
+	}
+	if archived {
+		c.archive = *archive
 	}
 	types := map[string]columnType{}
 	for _, row := range rows {
@@ -239,7 +249,32 @@ func (p evidencePlace) sql(c evidenceColumns) string {
 	}
 	return fmt.Sprintf(`SELECT u.i::int, m.%[1]s::text, %[2]s::timestamptz
 FROM unnest($1::text[]::%[3]s[], $2::text[]::%[4]s[]) WITH ORDINALITY u(e, g, i)
-JOIN %[5]s m ON m.%[1]s = u.e%[6]s`, event, consumed, c.event.name, groupType, quoted(p.table), join)
+JOIN %[5]s m ON m.%[1]s = u.e%[6]s`, event, consumed, c.event.name, groupType, p.from(c), join)
+}
+
+// archive is where pgstore moves old records of its table, quoted; nil for a
+// table of another kind.
+func (p evidencePlace) archive() *string {
+	if p.table != pgstore.Table && !strings.HasSuffix(p.table, "."+pgstore.Table) {
+		return nil
+	}
+	name := quoted(strings.TrimSuffix(p.table, pgstore.Table) + pgstore.Archive)
+	return &name
+}
+
+// from is the table, together with its archive where there is one: in one
+// statement, a record that moves meanwhile is seen in one of the two.
+func (p evidencePlace) from(c evidenceColumns) string {
+	if c.archive == "" {
+		return quoted(p.table)
+	}
+	var columns []string
+	for _, name := range []string{p.event, p.group, p.consumed} {
+		if name != "" {
+			columns = append(columns, pgx.Identifier{name}.Sanitize())
+		}
+	}
+	return fmt.Sprintf("(SELECT %[1]s FROM %[2]s UNION ALL SELECT %[1]s FROM %[3]s)", strings.Join(columns, ", "), quoted(p.table), c.archive)
 }
 
 // quoted quotes a table's name that may carry its schema.
