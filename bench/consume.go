@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,28 +21,50 @@ import (
 const (
 	consumeRecords = 100_000
 	consumeBatch   = 500
-	consumeGoal    = 0.4
+	consumeUsers   = 20_000 // rows that batches share; a user's events are in one partition
+	consumeGoal    = 0.6
 )
 
-const pointsTable = `create table user_points (order_id text primary key, points bigint not null)`
+const pointsTable = `create table user_points (user_id text primary key, points bigint not null)`
 
-// Consume measures a group with a handler per record: its record, its effect
-// and its offset. The limit is what the database does with the same events in
-// sets, by as many connections as there are partitions, and without a broker.
+// way is one way to give points, as a handler and as the database alone does it.
+type way struct {
+	name  string
+	set   func(*consumer.Config[pgstore.Tx])
+	limit func(b *pgx.Batch, users []string)
+}
+
+// ways are a handler for each event, whose statements are pipelined, next to
+// the same pipeline written by hand; and a handler of batches next to one
+// statement for the set.
+var ways = []way{
+	{"consume_handler", func(c *consumer.Config[pgstore.Tx]) { c.Handler = addPoints }, pipelined},
+	{"consume_batch", func(c *consumer.Config[pgstore.Tx]) { c.BatchHandler = addPointsOfAll }, inSets},
+}
+
+// Consume measures a group: records, effects and offsets, with rows that its
+// batches share. The limit is what the database does with the same events by as
+// many connections as there are partitions, claims included and without a broker.
 func Consume(ctx context.Context, e Env, partitions int32) error {
-	return e.ratio(consumeName(partitions), consumeGoal,
-		func() (rate, error) { return e.consume(ctx, partitions) },
-		func() (rate, error) { return e.consumeLimit(ctx, int(partitions)) })
-}
-
-func consumeName(partitions int32) string {
-	if partitions == 1 {
-		return "consume_1_partition"
+	for _, w := range ways {
+		err := e.ratio(consumeName(w.name, partitions), consumeGoal,
+			func() (rate, error) { return e.consume(ctx, partitions, w) },
+			func() (rate, error) { return e.consumeLimit(ctx, int(partitions), w) })
+		if err != nil {
+			return err
+		}
 	}
-	return fmt.Sprintf("consume_%d_partitions", partitions)
+	return nil
 }
 
-func (e Env) consume(ctx context.Context, partitions int32) (rate, error) {
+func consumeName(name string, partitions int32) string {
+	if partitions == 1 {
+		return name + "_1_partition"
+	}
+	return fmt.Sprintf("%s_%d_partitions", name, partitions)
+}
+
+func (e Env) consume(ctx context.Context, partitions int32, w way) (rate, error) {
 	pool, drop, err := e.shop(ctx)
 	if err != nil {
 		return rate{}, err
@@ -53,14 +76,20 @@ func (e Env) consume(ctx context.Context, partitions int32) (rate, error) {
 		return rate{}, err
 	}
 	defer remove()
-	member, err := kafka.New(consumer.Config[pgstore.Tx]{
-		Group: unique("bench"), Store: pgstore.New(pool, pgstore.Options{}), Handler: addPoints, BatchSize: consumeBatch,
-		EventID: consumer.EventIDSource{Header: "event-id"}, Logger: slog.New(slog.DiscardHandler),
-	}, kafka.Options{Topics: []string{topic}, Client: []kgo.Opt{kgo.SeedBrokers(e.Kafka)}, CreateTopics: true})
+	member, err := e.member(pool, topic, w.set)
 	if err != nil {
 		return rate{}, err
 	}
 	return timeMember(ctx, member)
+}
+
+func (e Env) member(pool *pgxpool.Pool, topic string, set func(*consumer.Config[pgstore.Tx])) (consumer.Runner, error) {
+	cfg := consumer.Config[pgstore.Tx]{
+		Group: unique("bench"), Store: pgstore.New(pool, pgstore.Options{}), BatchSize: consumeBatch,
+		EventID: consumer.EventIDSource{Header: "event-id"}, Logger: slog.New(slog.DiscardHandler),
+	}
+	set(&cfg)
+	return kafka.New(cfg, kafka.Options{Topics: []string{topic}, Client: []kgo.Opt{kgo.SeedBrokers(e.Kafka)}, CreateTopics: true})
 }
 
 // timeMember measures from the first committed batch to the last, so that
@@ -82,8 +111,8 @@ func timeMember(ctx context.Context, member consumer.Runner) (rate, error) {
 }
 
 const sqlAddPoints = `
-insert into user_points (order_id, points) values ($1, 100)
-on conflict (order_id) do update set points = user_points.points + excluded.points`
+insert into user_points (user_id, points) values ($1, 100)
+on conflict (user_id) do update set points = user_points.points + excluded.points`
 
 func addPoints(_ context.Context, tx pgstore.Tx, ev consumer.Event) error {
 	tx.Queue(sqlAddPoints, string(ev.Key))
@@ -91,15 +120,32 @@ func addPoints(_ context.Context, tx pgstore.Tx, ev consumer.Event) error {
 }
 
 const sqlAddPointsSet = `
-insert into user_points (order_id, points) select unnest($1::text[]), 100
-on conflict (order_id) do update set points = user_points.points + excluded.points`
+insert into user_points (user_id, points) select u, 100 * count(*) from unnest($1::text[]) as e(u) group by u order by u
+on conflict (user_id) do update set points = user_points.points + excluded.points`
+
+func addPointsOfAll(_ context.Context, tx pgstore.Tx, events []consumer.Event) error {
+	users := make([]string, len(events))
+	for i, ev := range events {
+		users[i] = string(ev.Key)
+	}
+	tx.Queue(sqlAddPointsSet, users)
+	return nil
+}
+
+func pipelined(b *pgx.Batch, users []string) {
+	for _, u := range users {
+		b.Queue(sqlAddPoints, u)
+	}
+}
+
+func inSets(b *pgx.Batch, users []string) { b.Queue(sqlAddPointsSet, users) }
 
 const sqlClaimSet = `
 insert into mq_consume_record (event_id, consumer_group, consumed_at)
 select id, 'limit', now() from unnest($1::text[]) as e(id) order by id collate "C"
 on conflict (event_id, consumer_group) do nothing returning event_id`
 
-func (e Env) consumeLimit(ctx context.Context, workers int) (rate, error) {
+func (e Env) consumeLimit(ctx context.Context, workers int, w way) (rate, error) {
 	pool, drop, err := e.shop(ctx)
 	if err != nil {
 		return rate{}, err
@@ -107,8 +153,8 @@ func (e Env) consumeLimit(ctx context.Context, workers int) (rate, error) {
 	defer drop()
 	began := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
-	for w := range workers {
-		g.Go(func() error { return limitWorker(ctx, pool, w, workers) })
+	for no := range workers {
+		g.Go(func() error { return limitWorker(ctx, pool, no, workers, w) })
 	}
 	if err := g.Wait(); err != nil {
 		return rate{}, err
@@ -116,18 +162,22 @@ func (e Env) consumeLimit(ctx context.Context, workers int) (rate, error) {
 	return rate{consumeRecords, time.Since(began)}, nil
 }
 
-// limitWorker does every workers-th batch: claim and effect as sets, one commit.
-func limitWorker(ctx context.Context, pool *pgxpool.Pool, w, workers int) error {
-	for from := w * consumeBatch; from < consumeRecords; from += workers * consumeBatch {
-		events, orders := make([]string, 0, consumeBatch), make([]string, 0, consumeBatch)
-		for n := from; n < min(from+consumeBatch, consumeRecords); n++ {
-			orders = append(orders, strconv.Itoa(n))
-			events = append(events, eventID(n))
+// limitWorker does the events of one partition, batch by batch: claim and
+// effects in one round trip, which is one transaction.
+func limitWorker(ctx context.Context, pool *pgxpool.Pool, no, workers int, w way) error {
+	var mine []int
+	for n := no; n < consumeRecords; n += workers {
+		mine = append(mine, n)
+	}
+	for chunk := range slices.Chunk(mine, consumeBatch) {
+		events, users := make([]string, len(chunk)), make([]string, len(chunk))
+		for i, n := range chunk {
+			events[i], users[i] = eventID(n), user(n)
 		}
 		batch := &pgx.Batch{}
 		batch.Queue(sqlClaimSet, events)
-		batch.Queue(sqlAddPointsSet, orders)
-		if err := pool.SendBatch(ctx, batch).Close(); err != nil { // a batch is one transaction
+		w.limit(batch, users)
+		if err := pool.SendBatch(ctx, batch).Close(); err != nil {
 			return err
 		}
 	}
@@ -152,12 +202,16 @@ func (e Env) shop(ctx context.Context) (*pgxpool.Pool, func(), error) {
 
 func eventID(n int) string { return "payment-success-" + strconv.Itoa(n) }
 
+// user is whose event it is: a multiple of the partitions, so that a user's
+// events are in one of them, as a producer that sets the key has it.
+func user(n int) string { return strconv.Itoa(n % consumeUsers) }
+
 func orders(n int) []*kgo.Record {
 	records := make([]*kgo.Record, n)
 	for i := range records {
 		id := eventID(i)
 		records[i] = &kgo.Record{
-			Key: []byte(strconv.Itoa(i)), Value: fmt.Appendf(nil, `{"eventId":%q,"orderId":"%d","points":100,"amount":"249.00","currency":"CNY"}`, id, i),
+			Key: []byte(user(i)), Value: fmt.Appendf(nil, `{"eventId":%q,"orderId":"%d","userId":%q,"points":100,"amount":"249.00","currency":"CNY"}`, id, i, user(i)),
 			Headers: []kgo.RecordHeader{{Key: "event-id", Value: []byte(id)}},
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 type benchCmd struct {
-	What     []string `arg:"" optional:"" help:"consume, drain, outbox; all if absent." enum:"consume,drain,outbox"`
+	What     []string `arg:"" optional:"" help:"consume, memory, drain, outbox; all if absent." enum:"consume,memory,drain,outbox"`
 	Postgres string   `help:"Server whose user may create databases." required:"" env:"ONCEMORE_POSTGRES_URL" placeholder:"URL"`
 	Kafka    string   `help:"Broker." required:"" env:"ONCEMORE_KAFKA" placeholder:"HOST:PORT"`
 	Rounds   int      `help:"The median of so many counts." default:"3"`
@@ -21,6 +21,11 @@ func (c benchCmd) Run(e *edge) error {
 			if err := bench.Consume(e.ctx, env, partitions); err != nil {
 				return err
 			}
+		}
+	}
+	if c.wants("memory") {
+		if err := env.Memory(e.ctx); err != nil {
+			return err
 		}
 	}
 	if c.wants("drain") {
