@@ -21,9 +21,10 @@ type Consumer[T any] struct {
 	meter consumer.Meter
 	gate  consumer.Gate
 
-	dead   *deadLetters
-	topics topics
-	dirty  chan struct{} // a token when an offset has moved
+	dead    *deadLetters
+	topics  topics
+	retries retries
+	dirty   chan struct{} // a token when an offset has moved
 
 	commitMu sync.Mutex // orders commits: a late one must not rewind a partition that was given away
 
@@ -31,7 +32,8 @@ type Consumer[T any] struct {
 	partitions map[consumer.Partition]*partition[T]
 	started    time.Time
 	running    bool
-	preparing  bool // waiting for store or broker before joining the group
+	preparing  bool         // waiting for store or broker before joining the group
+	owned      atomic.Int64 // how many partitions there are
 	admin      atomic.Pointer[kadm.Client]
 }
 
@@ -51,7 +53,11 @@ func New[T any](cfg consumer.Config[T], opts Options) (*Consumer[T], error) {
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s: %w", cfg.Group, err)
 	}
-	return &Consumer[T]{cfg: cfg, opts: opts, dirty: make(chan struct{}, 1),
+	retries, err := newRetries(cfg.Group, cfg.Retry, opts)
+	if err != nil {
+		return nil, fmt.Errorf("consumer %s: %w", cfg.Group, err)
+	}
+	return &Consumer[T]{cfg: cfg, opts: opts, retries: retries, dirty: make(chan struct{}, 1),
 		partitions: map[consumer.Partition]*partition[T]{}}, nil
 }
 
@@ -104,7 +110,7 @@ func (c *Consumer[T]) end() {
 func (c *Consumer[T]) use(producer *kgo.Client) {
 	c.dead = &deadLetters{producer: producer, opts: c.opts, now: c.cfg.Now}
 	admin := kadm.NewClient(producer)
-	c.topics = topics{admin: admin, group: c.cfg.Group, opts: c.opts, log: c.cfg.Logger.With("consumer_group", c.cfg.Group)}
+	c.topics = topics{admin: admin, group: c.cfg.Group, opts: c.opts, retries: c.retries, log: c.cfg.Logger.With("consumer_group", c.cfg.Group)}
 	c.admin.Store(admin)
 }
 
@@ -153,6 +159,14 @@ func (c *Consumer[T]) ready(ctx context.Context) error {
 // partition that is resumed waits for the fetch under way, so this is short.
 const fetchWait = 100 * time.Millisecond
 
+// Fetches in flight and not yet taken hold this much at most, beside the backlogs:
+// a member's memory does not depend on how much waits in the topic.
+const (
+	fetchBytes          = 8 << 20
+	fetchPartitionBytes = 1 << 20
+	fetchesInFlight     = 3
+)
+
 // join makes the group member. Committing is ours alone: auto-commit is off, and
 // offsets are saved only after the database's commit.
 func (c *Consumer[T]) join() (*kgo.Client, error) {
@@ -163,6 +177,9 @@ func (c *Consumer[T]) join() (*kgo.Client, error) {
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(fetchWait),
+		kgo.FetchMaxBytes(fetchBytes),
+		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
+		kgo.MaxConcurrentFetches(fetchesInFlight),
 		kgo.MetadataMaxAge(time.Minute), // how soon a new replay topic is seen
 		kgo.SessionTimeout(c.opts.SessionTimeout),
 		kgo.HeartbeatInterval(min(3*time.Second, c.opts.SessionTimeout/4)),

@@ -24,9 +24,13 @@ type Options struct {
 	// the topic that the record came from (for <group>.replay: of the first topic).
 	DeadLetterTopic string
 
-	// CreateTopics makes missing dead-letter topics and <group>.replay at start,
-	// with the partition count of the first topic and the broker's default
-	// replication. Without it a missing dead-letter topic is an error that the
+	// RetryTopics makes retries non-blocking, at the price of order; nil: the
+	// partition waits for its retries and keeps its order.
+	RetryTopics *RetryTopics
+
+	// CreateTopics makes missing dead-letter topics, <group>.replay and retry
+	// topics at start, with the partition count of the first topic (retry topics:
+	// of theirs) and the broker's default replication. Without it a missing dead-letter topic is an error that the
 	// consumer waits on, and a missing replay topic is picked up once it exists.
 	CreateTopics bool
 

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -13,9 +14,10 @@ import (
 // A partition holds at most this much before its fetching is paused; it goes on
 // at half of it.
 const (
-	backlogBatches = 100     // in batches,
-	backlogRecords = 2000    // but at least in records,
-	backlogBytes   = 8 << 20 // and never more than in bytes
+	backlogBatches = 20       // in batches,
+	backlogRecords = 2000     // but at least in records,
+	backlogBytes   = 24 << 20 // and never more than its share of this, for all partitions of a member,
+	backlogLeast   = 64 << 10 // but at least this
 )
 
 // pause is why fetching of a partition is paused; several reasons may hold.
@@ -25,16 +27,19 @@ const (
 	pauseBacklog pause = 1 << iota
 	pauseWaiting
 	pauseRequested
+	pauseDue // a retry topic's next record is not due
 )
 
 // partition is an assigned partition: its backlog, its worker's goroutine and
 // how far the database has come.
 type partition[T any] struct {
-	id     consumer.Partition
-	cfg    consumer.Config[T]
-	client *kgo.Client
-	dead   *deadLetters
-	moved  func() // tells the committer that done has moved
+	id      consumer.Partition
+	cfg     consumer.Config[T]
+	client  *kgo.Client
+	dead    *deadLetters
+	retries retries
+	moved   func()        // tells the committer that done has moved
+	owned   *atomic.Int64 // partitions of the member
 
 	ctx    context.Context // cuts off the transaction under way
 	cancel context.CancelFunc
@@ -55,7 +60,7 @@ type partition[T any] struct {
 
 func newPartition[T any](id consumer.Partition, c *Consumer[T], client *kgo.Client) *partition[T] {
 	p := &partition[T]{
-		id: id, cfg: c.cfg, client: client, dead: c.dead, moved: c.moved,
+		id: id, cfg: c.cfg, client: client, dead: c.dead, retries: c.retries, moved: c.moved, owned: &c.owned,
 		stop: make(chan struct{}), ended: make(chan struct{}), more: make(chan struct{}, 1),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -65,22 +70,38 @@ func newPartition[T any](id consumer.Partition, c *Consumer[T], client *kgo.Clie
 // run handles the backlog batch by batch until the partition is stopped.
 func (p *partition[T]) run(meter *consumer.Meter, gate *consumer.Gate) {
 	defer close(p.ended)
-	worker := consumer.NewWorker(p.cfg, p, meter, gate)
+	worker := consumer.NewWorker(p.cfg, p.port(), meter, gate)
 	for {
 		p.batch = p.take()
 		if p.batch == nil {
 			return
 		}
-		if err := worker.Process(p.ctx, p.stop, p.deliveries()); err != nil {
-			return // stopped, or cut off: what is not done will be delivered again
+		for len(p.batch) > 0 {
+			n, ok := p.ready()
+			if !ok {
+				return
+			}
+			if err := worker.Process(p.ctx, p.stop, p.deliveries(n)); err != nil {
+				return // stopped, or cut off: what is not done will be delivered again
+			}
 		}
 	}
 }
 
-func (p *partition[T]) deliveries() []consumer.Delivery {
-	all := make([]consumer.Delivery, len(p.batch))
-	for i, r := range p.batch {
-		all[i] = consumer.NewDelivery(eventOf(p.cfg.Group, r), p.cfg.EventID)
+func (p *partition[T]) port() consumer.Port {
+	if p.retries.opts.RetryTopics != nil {
+		return deferring[T]{p}
+	}
+	return p
+}
+
+// deliveries are the first n records of the batch.
+func (p *partition[T]) deliveries(n int) []consumer.Delivery {
+	all := make([]consumer.Delivery, n)
+	for i, r := range p.batch[:n] {
+		origin, attempt := p.retries.original(r)
+		all[i] = consumer.NewDelivery(eventOf(p.cfg.Group, origin), p.cfg.EventID)
+		all[i].Attempt = attempt
 	}
 	return all
 }
@@ -104,11 +125,21 @@ func (p *partition[T]) add(records []*kgo.Record) {
 
 // full reports whether the backlog holds more than its limit divided by part.
 func (p *partition[T]) full(part int) bool {
-	limit := max(backlogBatches*p.cfg.BatchSize, backlogRecords)
-	return len(p.backlog) > limit/part || p.bytes > backlogBytes/part
+	records := max(backlogBatches*p.cfg.BatchSize, backlogRecords)
+	bytes := max(backlogBytes/max(int(p.owned.Load()), 1), backlogLeast)
+	return len(p.backlog) > records/part || p.bytes > bytes/part
 }
 
-func size(r *kgo.Record) int { return len(r.Key) + len(r.Value) + 64 }
+// recordBytes is what a record costs beside its bytes: kgo.Record and pointers to it.
+const recordBytes = 320
+
+func size(r *kgo.Record) int {
+	n := len(r.Key) + len(r.Value) + recordBytes
+	for _, h := range r.Headers {
+		n += len(h.Key) + len(h.Value) + 48
+	}
+	return n
+}
 
 func (p *partition[T]) signal() {
 	select {
@@ -183,7 +214,8 @@ func (p *partition[T]) Done(n int) {
 
 // DeadLetter publishes the letter of the first record that is not done.
 func (p *partition[T]) DeadLetter(ctx context.Context, l consumer.Letter) error {
-	return p.dead.publish(ctx, p.batch[0], l)
+	origin, _ := p.retries.original(p.batch[0])
+	return p.dead.publish(ctx, origin, l)
 }
 
 // Waiting pauses fetching while the worker waits for a retry or an outage.
@@ -191,6 +223,13 @@ func (p *partition[T]) Waiting(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setPause(pauseWaiting, on)
+}
+
+// resting pauses fetching while the next record of a retry topic is not due.
+func (p *partition[T]) resting(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.setPause(pauseDue, on)
 }
 
 // request pauses or resumes fetching because somebody asked for it.

@@ -16,6 +16,7 @@ func (c *Consumer[T]) assigned(_ context.Context, client *kgo.Client, which map[
 	for _, id := range flatten(which) {
 		p := newPartition(id, c, client)
 		c.partitions[id] = p
+		c.owned.Store(int64(len(c.partitions)))
 		if c.gate.Closed() {
 			p.request(true)
 		}
@@ -56,6 +57,7 @@ func (c *Consumer[T]) giveBack(client *kgo.Client, gone []*partition[T], commit 
 			delete(c.partitions, p.id)
 		}
 	}
+	c.owned.Store(int64(len(c.partitions)))
 }
 
 // cutGrace is what a cut-off transaction gets for its rollback.

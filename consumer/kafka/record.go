@@ -59,7 +59,7 @@ func deadRecord(topic string, origin *kgo.Record, l consumer.Letter) *kgo.Record
 func applicationHeaders(r *kgo.Record) []kgo.RecordHeader {
 	kept := make([]kgo.RecordHeader, 0, len(r.Headers)+12)
 	for _, h := range r.Headers {
-		if !strings.HasPrefix(h.Key, springPrefix) && h.Key != springAttempt {
+		if !strings.HasPrefix(h.Key, springPrefix) && h.Key != springAttempt && !isRetryHeader(h.Key) {
 			kept = append(kept, h)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -13,15 +14,17 @@ import (
 
 // topics looks after the topics that a consumer needs.
 type topics struct {
-	admin *kadm.Client
-	group string
-	opts  Options
-	log   *slog.Logger
+	admin   *kadm.Client
+	group   string
+	opts    Options
+	retries retries
+	log     *slog.Logger
 }
 
 // subscribed are the topics that the group reads.
 func (t topics) subscribed() []string {
-	return append(t.opts.Topics[:len(t.opts.Topics):len(t.opts.Topics)], ReplayTopic(t.group))
+	names := append(t.opts.Topics[:len(t.opts.Topics):len(t.opts.Topics)], ReplayTopic(t.group))
+	return append(names, t.retries.names()...)
 }
 
 // deadLetters are the topics that it may write to.
@@ -49,24 +52,24 @@ func (t topics) prepare(ctx context.Context) error {
 			t.log.Warn("topic does not exist, it is consumed once it does", "topic", topic)
 		}
 	}
-	missing := t.missing(found)
+	err = t.provide(ctx, found, append(t.deadLetters(), ReplayTopic(t.group)), t.opts.Topics)
+	for _, topic := range t.opts.Topics {
+		err = errors.Join(err, t.provide(ctx, found, t.retries.of(topic), []string{topic}))
+	}
+	return err
+}
+
+// provide creates those of names that are missing, with the partitions of the
+// first of like that exists, or warns of them.
+func (t topics) provide(ctx context.Context, found kadm.TopicDetails, names, like []string) error {
+	missing := slices.DeleteFunc(names, found.Has)
 	if t.opts.CreateTopics {
-		return t.create(ctx, missing, partitionsOf(found, t.opts.Topics))
+		return t.create(ctx, missing, partitionsOf(found, like))
 	}
 	for _, topic := range missing {
 		t.log.Warn("topic does not exist: create it, or let the consumer do so by CreateTopics", "topic", topic)
 	}
 	return nil
-}
-
-func (t topics) missing(found kadm.TopicDetails) []string {
-	var names []string
-	for _, topic := range append(t.deadLetters(), ReplayTopic(t.group)) {
-		if !found.Has(topic) {
-			names = append(names, topic)
-		}
-	}
-	return names
 }
 
 // partitionsOf is the partition count of the first topic that exists; -1, the
