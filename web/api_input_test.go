@@ -109,8 +109,12 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 			t.Errorf("%s: %d, want %d: %s", name, r.status, c.status, r.body)
 			continue
 		}
-		if p := r.problem(t); c.field != "" && p["field"] != c.field {
+		p := r.problem(t)
+		if c.field != "" && p["field"] != c.field {
 			t.Errorf("%s: field %v, want %s: %v", name, p["field"], c.field, p["detail"])
+		}
+		if field, ok := p["field"].(string); ok && !strings.Contains(p["detail"].(string), field) {
+			t.Errorf("%s: the detail %q does not name %s", name, p["detail"], field)
 		}
 	}
 }

@@ -161,10 +161,13 @@ func fieldOf(err error) string {
 // stands in the way, nothing of what failed inside.
 func detailOf(err error, p problem) string {
 	if field, ok := errors.AsType[*fieldError](err); ok {
-		return field.Text
+		return field.Field + ": " + field.Text
 	}
 	if filter, ok := errors.AsType[*dlq.ErrBadFilter](err); ok {
-		return filter.Reason
+		return filter.Field + ": " + filter.Reason
+	}
+	if errors.Is(err, audit.ErrBadCursor) {
+		return "cursor: is not one that this list gave"
 	}
 	if conflict, ok := errors.AsType[*dlq.ErrConflict](err); ok {
 		return ownWords(conflict)
