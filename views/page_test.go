@@ -141,7 +141,13 @@ func pages() map[string]templ.Component {
 	replay := views.ReplayRow{ID: 412, Href: "/replays/412", State: "done_unseen", What: "184 letters", Total: 184, Sent: 184, Outcomes: []ui.Count{{Name: "applied", N: 178}, {Name: "not_seen", N: 6}}, Whole: 184, By: "Lin Yue", Created: at, Took: time.Minute, Says: "Done, but 6 not seen."}
 	consumer := views.ConsumerRow{Name: "points-consumer-group", Cluster: "shop", Topics: []string{"order.paid"}, Ours: true, Strategy: "consume_record", State: "running", Lag: &five, LagAt: &at, Consumed: &five, LastError: "x", LastErrorAt: &at}
 	foreign := views.ConsumerRow{Name: "legacy-coupon-group", Cluster: "shop", State: "unknown", LagError: "broker did not answer"}
+	dead := views.OutboxRow{ID: 7, Href: "/outbox/shop/outbox_message/7", Event: "payment-success-10001", Key: "account-7", Target: "orders", State: "dead", Attempts: 10, CreatedAt: at, Error: "too large"}
+	held := views.OutboxRow{ID: 8, Href: "/outbox/shop/outbox_message/8", Event: "payment-success-10002", Key: "account-7", Target: "orders", State: "held", CreatedAt: at, HeldBy: "7", HeldRef: "/outbox/shop/outbox_message/7"}
+	asked := views.OutboxCommand{ID: 3, Event: dead.Event, Href: dead.Href, By: "Lin Yue", Reason: "obsolete", At: at, Releases: 1}
 	return map[string]templ.Component{
+		"outbox":           views.OutboxListPage(views.OutboxList{Frame: frame(), Tabs: []ui.Tab{{Label: "shop/outbox_message", Href: "/outbox", Current: true}, {Label: "shop/outbox_mail", Href: "/outbox?outbox=shop/outbox_mail"}}, Name: "shop/outbox_message", Cluster: "shop", Stats: &views.OutboxStats{Oldest: "2 min 10 s", Pending: "2", SentPerMinute: "100,000+", Dead: "1"}, Filter: views.FilterBar{Action: "/outbox"}, Rows: []views.OutboxRow{dead, held}, Commands: []views.OutboxCommand{asked}, May: true}),
+		"no outbox":        views.OutboxListPage(views.OutboxList{Frame: frame(), Empty: views.Empty{Text: "No outbox is configured."}}),
+		"outbox row":       views.OutboxMessagePage(views.OutboxMessage{Frame: frame(), Row: dead, Outbox: "shop/outbox_message", Releases: "1", Behind: 1, Act: dead.Href, Dead: true, May: true, Error: "Enter a reason."}),
 		"login":            views.LoginPage(views.Login{Frame: views.Frame{Title: "Sign in", Theme: "auto"}, Name: "ada", Return: "/faults", Error: "The name or the password is wrong.", Accounts: []views.Account{{Name: "admin", Role: "admin", Password: "p"}}}),
 		"problem":          views.ProblemPage(views.Problem{Frame: frame(), Status: 500, Headline: "This page could not be loaded", Unchanged: true, RequestID: "r1", Back: "/", BackLabel: "Back", Retry: "/faults"}),
 		"overview":         views.OverviewPage(views.Overview{Frame: frame(), Headline: "All quiet", At: now, Answers: []views.Answer{{Label: "Lost", Hue: "go", Icon: "circle-check", Value: "None", Href: "/sources"}}, Chart: views.Chart{Hours: []views.ChartHour{{At: at, Arrived: 3, Resolved: 1}, {At: now, Arrived: 1}}}, Faults: rows, Waiting: []views.Task{{Title: "Approve replay R-413", Href: "/replays/413/plan", Link: "Review", Icon: "user-check"}}, Ages: []views.AgeRow{{Source: "order.paid.DLT", Broker: "Kafka", Href: "/letters", Cells: []views.AgeCell{{N: "21", Heat: 3}, {N: "0"}, {N: "0"}}}}, Replays: []views.ReplayRow{replay}}),
@@ -242,7 +248,7 @@ func checkForms(t *testing.T, doc *html.Node) {
 	for _, f := range all(doc, tag(atom.Form)) {
 		method, action := attr(f, "method"), attr(f, "action")
 		get := method == "" || method == "get"
-		if get && !slices.Contains([]string{"/search", "/faults", "/letters", "/audit", ""}, action) {
+		if get && !slices.Contains([]string{"/search", "/faults", "/letters", "/outbox", "/audit", ""}, action) {
 			t.Errorf("form %q changes something by GET", action)
 		}
 	}

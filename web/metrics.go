@@ -34,6 +34,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		counter(out, drainedDesc, status.Drained, status.Cluster, status.Source)
 	}
 	c.consumers(ctx, out)
+	c.outboxes(ctx, out)
 }
 
 func (c collector) letters(ctx context.Context, out chan<- prometheus.Metric) {

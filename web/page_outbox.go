@@ -298,7 +298,7 @@ func (s *Server) showOutboxRow(c echo.Context, was refused) error {
 	}
 	v := views.OutboxMessage{
 		Frame: s.pageFrame(c, "outbox", row.EventID, views.Crumb{Label: here.Text("nav.outbox"), Href: address("/outbox", "outbox", box.Name())}, views.Crumb{Label: row.EventID}),
-		Row:   outboxRowView(box, row), Outbox: box.Name() + " · " + box.Cluster, Exchange: row.Exchange, Releases: atMost(behind), Act: outboxRowAddress(box, id),
+		Row:   outboxRowView(box, row), Outbox: box.Name() + " · " + box.Cluster, Exchange: row.Exchange, Releases: atMost(behind), Behind: int(behind), Act: outboxRowAddress(box, id),
 		Dead: row.State == outbox.Dead, May: actorOf(c).May(access.RetryOutbox), WhoMay: here.Text("may.outbox", "roles", rolesOf(here, access.RetryOutbox)),
 		Error: was.Text, Reason: was.Reason,
 	}

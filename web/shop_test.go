@@ -41,7 +41,7 @@ type shop struct {
 	replays  *dlq.Replays
 }
 
-func setupShop(t testing.TB) *shop {
+func setupShop(t testing.TB, change ...func(*web.Deps)) *shop {
 	t.Helper()
 	addr := testkit.FakeKafkaAddr(t)
 	s := &shop{addr: addr, business: pgtest.Open(t, pgtest.Empty(t)), producer: testkit.Client(t, addr)}
@@ -60,7 +60,7 @@ func setupShop(t testing.TB) *shop {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
-	s.site = setupSite(t, func(d *web.Deps) { s.wire(t, d, cluster) })
+	s.site = setupSite(t, append([]func(*web.Deps){func(d *web.Deps) { s.wire(t, d, cluster) }}, change...)...)
 	return s
 }
 

@@ -134,8 +134,8 @@ func (o *Outboxes) AskSkip(ctx context.Context, actor access.Actor, name string,
 
 const sqlAsk = `
 INSERT INTO outbox_command (outbox, row_id, event_id, target, act, state, releases, asked_by, reason, decided_by, decided_at)
-VALUES (@outbox, @row, @event, @target, @act, @state, @releases, @by, @reason,
-        CASE WHEN @state = 2 THEN @by END, CASE WHEN @state = 2 THEN now() END)
+VALUES (@outbox, @row, @event, @target, @act, @state::smallint, @releases, @by::text, @reason,
+        CASE WHEN @state::smallint = 2 THEN @by::text END, CASE WHEN @state::smallint = 2 THEN now() END)
 RETURNING id, asked_at`
 
 func (o *Outboxes) ask(ctx context.Context, actor access.Actor, may access.Act, name string, row int64, c Command) (Command, error) {
