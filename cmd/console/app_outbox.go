@@ -28,6 +28,9 @@ func (a *app) openOutboxes(ctx context.Context) error {
 
 func (a *app) openOutbox(ctx context.Context, o config.Outbox) (outboxes.Outbox, error) {
 	out := outboxes.Outbox{Connection: o.Connection, Cluster: o.Cluster}
+	if kind := a.conf.Connection(o.Connection).Kind; kind != "postgres" {
+		return out, fmt.Errorf("the console relays outboxes in PostgreSQL only, and connection %s is %s: run outbox.Relay in a service", o.Connection, kind)
+	}
 	reader, err := a.business.reader(ctx, o.Connection)
 	if err != nil {
 		return out, err

@@ -214,7 +214,7 @@ func TestOrderUnderChurn(t *testing.T) {
 					stops[i]()
 					_, stops[i] = b.start(to, o)
 				}
-				next = now.Add(150 * time.Millisecond)
+				next = now.Add(400 * time.Millisecond)
 			}
 			select {
 			case <-added:
