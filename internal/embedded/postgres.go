@@ -84,15 +84,17 @@ func (p *Postgres) Stop() error {
 func (p *Postgres) Ended() <-chan struct{} { return p.ended }
 
 func (p *Postgres) cluster() string      { return filepath.Join(p.opts.Dir, "cluster") }
+func (p *Postgres) halfMade() string     { return filepath.Join(p.opts.Dir, "cluster.new") }
 func (p *Postgres) logFile() string      { return filepath.Join(p.opts.Dir, "postgres.log") }
 func (p *Postgres) passwordFile() string { return filepath.Join(p.opts.Dir, "password") }
 
+// initCluster makes the cluster beside its place and moves it there when it is
+// whole: an initdb that is cut off has written PG_VERSION long before.
 func (p *Postgres) initCluster(ctx context.Context) error {
-	if _, err := os.Stat(filepath.Join(p.cluster(), "PG_VERSION")); err == nil {
+	if _, err := os.Stat(p.cluster()); err == nil {
 		return nil
 	}
-	// A folder without PG_VERSION is what an initdb that was cut off leaves.
-	if err := os.RemoveAll(p.cluster()); err != nil {
+	if err := os.RemoveAll(p.halfMade()); err != nil {
 		return fmt.Errorf("remove half-made cluster: %w", err)
 	}
 	if err := os.WriteFile(p.passwordFile(), []byte(rand.Text()), 0o600); err != nil {
@@ -101,10 +103,13 @@ func (p *Postgres) initCluster(ctx context.Context) error {
 	if err := p.owner.take(p.passwordFile()); err != nil {
 		return err
 	}
-	cmd := p.command(ctx, "initdb", "-D", p.cluster(), "-U", "postgres", "--pwfile="+p.passwordFile(),
+	cmd := p.command(ctx, "initdb", "-D", p.halfMade(), "-U", "postgres", "--pwfile="+p.passwordFile(),
 		"--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-sync")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb in %s: %w: %s", p.cluster(), err, lastLine(out))
+		return fmt.Errorf("initdb in %s: %w: %s", p.halfMade(), err, lastLine(out))
+	}
+	if err := os.Rename(p.halfMade(), p.cluster()); err != nil {
+		return fmt.Errorf("move the new cluster: %w", err)
 	}
 	return nil
 }
@@ -259,7 +264,7 @@ func RemoveCluster(ctx context.Context, dir string) error {
 	if err := p.endOrphan(ctx); err != nil {
 		return err
 	}
-	for _, path := range []string{p.cluster(), p.passwordFile(), p.logFile()} {
+	for _, path := range []string{p.cluster(), p.halfMade(), p.passwordFile(), p.logFile()} {
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("remove data of PostgreSQL: %w", err)
 		}
