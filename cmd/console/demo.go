@@ -30,6 +30,7 @@ type demo struct {
 	edge  *edge
 	files demoFiles
 	last  demoInfo     // of the run before; empty the first time
+	now   demoInfo     // of this run
 	log   *slog.Logger // into the data folder: a terminal keeps the link in sight
 
 	ln       net.Listener
@@ -51,7 +52,7 @@ func (c demoCmd) Run(e *edge) (err error) {
 	}
 	d := &demo{cmd: c, edge: e, files: demoFiles{c.Data}}
 	defer func() { err = errors.Join(err, d.close()) }()
-	for _, step := range []func() error{d.takePlace, d.startPostgres, d.startKafka, d.openShop, d.openConsole} {
+	for _, step := range []func() error{d.takePlace, d.startPostgres, d.startKafka, d.openShop, d.openConsole, d.announce} {
 		if err := step(); err != nil {
 			if e.ctx.Err() != nil {
 				return nil // Ctrl-C while starting
@@ -167,21 +168,24 @@ func (d *demo) openConsole() error {
 // demoJudgeStale lets a newcomer see a verdict change while they look.
 const demoJudgeStale = 5 * time.Second
 
-// serve makes the accounts, says where everything is, and runs the console and
-// the shop.
-func (d *demo) serve() error {
-	info, err := d.info()
-	if err != nil {
+// announce makes the accounts and says where everything is.
+func (d *demo) announce() (err error) {
+	if d.now, err = d.info(); err != nil {
 		return err
 	}
-	if err := d.files.saveInfo(info); err != nil {
+	if err := d.files.saveInfo(d.now); err != nil {
 		return err
 	}
 	fmt.Fprintf(d.edge.out, "\nOncemore demo: %s\n  sign in as %s with %s; the other accounts are in %s\n  Kafka at %s, log in %s\n  Not for production. Ctrl-C ends it and keeps the data\n\n",
-		info.URL, info.User, info.Password, d.files.info(), info.Kafka, d.files.log())
+		d.now.URL, d.now.User, d.now.Password, d.files.info(), d.now.Kafka, d.files.log())
+	return nil
+}
+
+// serve runs the console and the shop.
+func (d *demo) serve() error {
 	g, ctx := errgroup.WithContext(d.edge.ctx)
 	g.Go(func() error { return d.shop.Run(ctx) })
-	g.Go(func() error { return d.app.serve(ctx, allRoles, d.ln, extras{try: d.try(info)}) })
+	g.Go(func() error { return d.app.serve(ctx, allRoles, d.ln, extras{try: d.try(d.now)}) })
 	if d.postgres != nil {
 		g.Go(func() error { return d.watchPostgres(ctx) })
 	}

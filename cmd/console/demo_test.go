@@ -179,6 +179,22 @@ func TestDemoShowsTheProduct(t *testing.T) {
 	fresh.end()
 }
 
+// Whatever was under way, an end that was asked for is no error, and the next
+// start takes the folder as it finds it.
+func TestCtrlCWhileStartingIsNoError(t *testing.T) {
+	data := dataDir(t)
+	for _, after := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 3 * time.Second} {
+		ctx, cancel := context.WithTimeout(context.Background(), after)
+		out := &lockedBuffer{}
+		code := run(ctx, []string{"demo", "--listen", fmt.Sprintf("127.0.0.1:%d", testkit.FreePort(t)), "--data", data}, out, out)
+		cancel()
+		if code != 0 || strings.Contains(out.String(), "console:") {
+			t.Errorf("ended after %s with %d: %s", after, code, out)
+		}
+	}
+	startDemo(t, data).end()
+}
+
 // wantVerdicts waits for letters of each verdict, counted from the demo's start.
 func wantVerdicts(d *running, began time.Time, most time.Duration, want ...string) {
 	d.Helper()
