@@ -48,7 +48,11 @@ func (a *app) consumer(ctx context.Context, c config.Consumer) ([]runner, error)
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := a.consumerConfig(c, pgstore.New(pool, pgstore.Options{Logger: a.log}), does)
+	store, err := a.recordStore(pool, c.Connection)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := a.consumerConfig(c, store, does)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +79,7 @@ func (a *app) member(c config.Consumer) (func(consumer.Config[pgstore.Tx]) (cons
 	return func(cfg consumer.Config[pgstore.Tx]) (consumer.Runner, error) { return kafka.New(cfg, opts) }, err
 }
 
-func (a *app) consumerConfig(c config.Consumer, store *pgstore.Store, does effect.Effect) (consumer.Config[pgstore.Tx], error) {
+func (a *app) consumerConfig(c config.Consumer, store consumer.Store[pgstore.Tx], does effect.Effect) (consumer.Config[pgstore.Tx], error) {
 	cfg := consumer.Config[pgstore.Tx]{
 		Group: c.Group, Strategy: consumer.Strategy(c.Strategy), Store: store, Handler: does.Handler(), BatchSize: does.BatchSize(),
 		EventID: consumer.EventIDSource{Header: c.EventID.Header, MessageID: c.EventID.MessageID, JSON: c.EventID.JSON},

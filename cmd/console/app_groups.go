@@ -52,7 +52,7 @@ func (a *app) ownGroup(ctx context.Context, c config.Consumer) (dlq.Group, error
 	if consumer.Strategy(c.Strategy).Records() {
 		g.Evidence = &dlq.Evidence{
 			Connection: c.Connection, Pool: pool, Table: pgstore.Table, EventID: "event_id", ConsumerGroup: "consumer_group",
-			ConsumedAt: "consumed_at", Retention: a.conf.Retention.ConsumeRecords,
+			ConsumedAt: "consumed_at", Retention: recordRetention(a.conf, c.Connection),
 		}
 	}
 	if declared := a.conf.Group(c.Group); declared != nil {
@@ -72,7 +72,7 @@ func (a *app) ownGroup(ctx context.Context, c config.Consumer) (dlq.Group, error
 func (a *app) oldestRecord(ctx context.Context, pool *pgxpool.Pool, group string) time.Time {
 	asking, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	oldest, err := pgstore.Since(asking, pool, group)
+	oldest, err := pgstore.SinceArchived(asking, pool, group)
 	if err != nil {
 		a.log.WarnContext(ctx, "age of the consume records unknown: older letters count as expired until the next start; groups.<group>.evidence.complete_since says it",
 			"consumer_group", group, "error", err)

@@ -163,6 +163,7 @@ func (a *app) startJobs(ctx context.Context, start starter) {
 	start("months", a.runMonths)
 	start("outbox commands", a.outboxes.Run)
 	start("checks", a.runChecks)
+	a.startRetention(start)
 }
 
 // runRiver works the steps of replays. A step is fenced by its replay's epoch,

@@ -168,7 +168,7 @@ func checkConsumers(conf *config.Config) []check.Consumer {
 	for _, c := range conf.Consumers {
 		seen := check.Consumer{
 			Group: c.Group, Cluster: c.Cluster, Topics: c.Topics, Queue: c.Queue, Connection: c.Connection, Header: c.EventID.Header, MessageID: c.EventID.MessageID, JSON: c.EventID.JSON,
-			DeadLetter: c.DeadLetter, MaxRetry: longestRetry(c.Retry), Retention: conf.Retention.ConsumeRecords,
+			DeadLetter: c.DeadLetter, MaxRetry: longestRetry(c.Retry), Retention: checkRetention(conf, c),
 		}
 		if c.HTTP != nil {
 			seen.HTTPBase, seen.HTTPKey = conf.URLs[c.HTTP.Base], c.HTTP.IdempotencyKey

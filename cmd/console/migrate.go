@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"oncemore/consumer/pgstore"
 	"oncemore/internal/config"
@@ -50,7 +51,41 @@ func (c migrateCmd) target(e *edge, conf *config.Config) error {
 	if err := migrateBusiness(e.ctx, conf, c.Target); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(e.out, "%s is in %s\n", pgstore.Table, c.Target)
+	if _, err := fmt.Fprintf(e.out, "%s is in %s\n", pgstore.Table, c.Target); err != nil {
+		return err
+	}
+	if r := conf.RecordsOf(c.Target); r.Archive {
+		return c.archive(e, conf, r)
+	}
+	return nil
+}
+
+// archive gives the table an archive and moves what is older than the hot window,
+// chunk by chunk while consumers go on. It may be ended and run again.
+func (c migrateCmd) archive(e *edge, conf *config.Config, r config.Records) error {
+	business := newConnections(conf.Connections)
+	defer business.close()
+	pool, err := business.writer(e.ctx, c.Target)
+	if err != nil {
+		return err
+	}
+	if err := pgstore.MigrateArchive(e.ctx, pool); err != nil {
+		return fmt.Errorf("connection %s: %w", c.Target, err)
+	}
+	none := func(context.Context) (map[string]time.Duration, error) { return nil, nil } // it moves, and drops nothing
+	keeper, err := pgstore.NewKeeper(pool, pgstore.KeeperOptions{Archive: true, Hot: r.Hot, Keep: none})
+	if err != nil {
+		return err
+	}
+	done, err := keeper.RunOnce(e.ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("connection %s: %d records were moved, run it again for the rest: %w", c.Target, done.Moved, err)
+	case done.Busy:
+		_, err = fmt.Fprintf(e.out, "%s is in %s, a running console is moving records to it\n", pgstore.Archive, c.Target)
+	default:
+		_, err = fmt.Fprintf(e.out, "%s is in %s, %d records were moved to it\n", pgstore.Archive, c.Target, done.Moved)
+	}
 	return err
 }
 

@@ -80,7 +80,7 @@ type Consumer struct {
 	JSON       string
 	DeadLetter string                                     // "": <topic>.DLT for each topic
 	MaxRetry   time.Duration                              // the longest the retry policy may take in all
-	Retention  time.Duration                              // of its consume records; 0: never dropped
+	Retention  time.Duration                              // of its consume records; 0: never dropped; Computed
 	Prepare    func(context.Context, *pgxpool.Pool) error // prepares the effect's SQL; nil: none
 	// HTTPBase and HTTPKey say which base URL an http effect calls and which
 	// form of idempotency key it sends; "" for other effects.

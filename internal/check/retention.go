@@ -32,6 +32,13 @@ func (r *run) retention(clusters map[string]*brokers) {
 			continue
 		}
 		need, lines, ok := r.need(k, clusters)
+		if k.retention == Computed && ok {
+			if need == endless {
+				r.say("retention.promise.never", subject, v, lines...)
+				continue
+			}
+			k.retention, v["kept"] = need, days(need)
+		}
 		v["need"] = days(need)
 		lines = append(lines, "kept: "+days(k.retention))
 		switch {
@@ -51,7 +58,7 @@ func (r *run) retention(clusters map[string]*brokers) {
 func (r *run) kept() []kept {
 	var all []kept
 	for _, c := range r.in.Consumers {
-		all = append(all, kept{c.Group, c.Cluster, c.Topics, c.deadLetters(), c.MaxRetry, c.Retention})
+		all = append(all, c.kept())
 	}
 	for _, e := range r.in.Evidence {
 		i := slices.IndexFunc(all, func(k kept) bool { return k.group == e.Group })

@@ -24,6 +24,7 @@ func (c *Config) check(bad *problems) {
 	for _, g := range c.Groups {
 		c.checkGroup(bad, g)
 	}
+	c.checkRecords(bad)
 	for i := range c.Outbox {
 		c.checkOutbox(bad, i)
 	}
@@ -133,11 +134,6 @@ func (c *Config) Unsupported() []error {
 	for _, conn := range c.Connections {
 		if conn.Kind == "mysql" {
 			later(conn.Pos, "a MySQL connection")
-		}
-	}
-	for _, consumer := range c.Consumers {
-		if consumer.Retry.Mode != "blocking" && consumer.Queue == "" {
-			later(consumer.Pos, "retry mode "+consumer.Retry.Mode)
 		}
 	}
 	if c.ReconcileDir != "" {

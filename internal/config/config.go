@@ -77,11 +77,12 @@ type Rabbit struct {
 // Connection is a named business database. The console reads it in read-only
 // transactions; config-file consumers and migrate --target use Writer.
 type Connection struct {
-	Pos    Pos
-	Name   string
-	Kind   string // postgres | mysql
-	URL    Secret
-	Writer Secret // defaults to URL
+	Pos     Pos
+	Name    string
+	Kind    string // postgres | mysql
+	URL     Secret
+	Writer  Secret   // defaults to URL
+	Records *Records // of its consume records; nil: as retention says
 }
 
 // EventID says where a message's event id stands. The header comes first, then
@@ -176,8 +177,8 @@ type Approval struct{ ReplaySize int }
 
 // Retention says how long things are kept.
 type Retention struct {
-	Letters        time.Duration
-	ConsumeRecords time.Duration // 0: computed
+	Letters time.Duration
+	Records Records // where a connection does not say otherwise
 }
 
 // Web is how browsers reach the console.

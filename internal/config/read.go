@@ -137,6 +137,7 @@ func readConnection(name string, n node) Connection {
 	f := fields{"kind": func(n node) { n.oneOf(&c.Kind, "postgres", "mysql") }}
 	secret(f, "url", &c.URL)
 	secret(f, "writer_url", &c.Writer)
+	f["retention"] = func(n node) { c.Records = readRecords(n) }
 	n.object(f, "kind")
 	needSecret(n, "url", c.URL)
 	if !c.Writer.Set() {
@@ -333,14 +334,10 @@ func readURLs(n node, c *Config) {
 }
 
 func readRetention(n node, r *Retention) {
-	n.object(fields{
-		"letters": func(n node) { n.duration(&r.Letters) },
-		"consume_records": func(n node) {
-			if n.Value != "computed" {
-				n.duration(&r.ConsumeRecords)
-			}
-		},
-	})
+	r.Records.Pos = n.pos()
+	f := recordFields(&r.Records)
+	f["letters"] = func(n node) { n.duration(&r.Letters) }
+	n.object(f)
 }
 
 func readProxies(n node, into *[]string) {
