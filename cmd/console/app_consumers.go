@@ -94,7 +94,11 @@ func (a *app) consumerConfig(c config.Consumer, store consumer.Store[pgstore.Tx]
 }
 
 func kafkaConsumer(c config.Consumer, client []kgo.Opt) kafka.Options {
-	return kafka.Options{Topics: c.Topics, Client: client, DeadLetterTopic: c.DeadLetter, CreateTopics: true}
+	opts := kafka.Options{Topics: c.Topics, Client: client, DeadLetterTopic: c.DeadLetter, CreateTopics: true}
+	if c.Retry.Mode == "non_blocking" {
+		opts.RetryTopics = &kafka.RetryTopics{}
+	}
+	return opts
 }
 
 func rabbitConsumer(c config.Consumer, r *config.Rabbit) (rabbit.Options, error) {

@@ -31,7 +31,7 @@ consumers:
   - group: task
     {{same}}
     strategy: state
-    effect:
+    effect: # its anomaly goes through a retry topic
       sql: update payment_task set status = 'PROCESSED' where order_id = :orderId and status = 'PENDING'
       verify: select status = 'PROCESSED' from payment_task where order_id = :orderId
   - group: grant
@@ -66,7 +66,7 @@ func TestStrategiesFromTheConfigFile(t *testing.T) {
 	if _, err := shop.Exec(t.Context(), strategyTables); err != nil {
 		t.Fatal(err)
 	}
-	same := fmt.Sprintf("cluster: shop\n    topics: [%s]\n    connection: shop\n    event_id: {json: $.eventId}\n    retry: {attempts: 0}", topic)
+	same := fmt.Sprintf("cluster: shop\n    topics: [%s]\n    connection: shop\n    event_id: {json: $.eventId}\n    retry: {mode: non_blocking, attempts: 1, initial: 50ms, max: 50ms}", topic)
 	conf, err := config.Parse("test.yaml", []byte(strings.ReplaceAll(fmt.Sprintf(strategyConfig,
 		secretFile(t, pgtest.URL(t)), addr, secretFile(t, shopURL)), "{{same}}", same)))
 	if err != nil {
@@ -96,6 +96,10 @@ func TestStrategiesFromTheConfigFile(t *testing.T) {
 	letter := letters.PollRecords(t.Context(), 1).Records()
 	if len(letter) != 1 || !strings.Contains(string(letter[0].Value), "payment-success-2") {
 		t.Fatalf("letters %v", letter)
+	}
+	waited := testkit.Client(t, addr, kgo.ConsumeTopics(topic+"-retry-50"))
+	if r := waited.PollRecords(t.Context(), 1).Records(); len(r) != 1 || string(r[0].Value) != string(letter[0].Value) {
+		t.Errorf("it did not go through the retry topic: %v", r)
 	}
 	if is("to_regclass('" + pgstore.Table + "') is not null")() {
 		t.Error("a table of consume records was made")
