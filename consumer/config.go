@@ -22,7 +22,8 @@ type Config[T any] struct {
 	// Keys names what an event's transaction locks, such as "user/7"; required by
 	// the strategy ByLock and open to the others. The keys of a batch are locked
 	// together, sorted, before any handler runs, so that batches which write the
-	// same rows wait for each other instead of deadlocking. An error is the event's.
+	// same rows wait for each other instead of deadlocking: with rows that several
+	// partitions share this is many times faster. An error is the event's.
 	Keys func(Event) ([]string, error)
 
 	// BatchSize is the most deliveries in one transaction; 0 is 100. Handlers
