@@ -71,6 +71,7 @@ type soak struct {
 	sent, stuck  int
 	log          *os.File // of all processes
 	failures     int      // deliveries of stuck orders: each is a letter
+	state        string   // of the group, when last looked at
 }
 
 const (
@@ -278,25 +279,46 @@ func (s *soak) shell(command string) {
 	}
 }
 
+// settleTime is for the worst that a killed process leaves behind: a rebalance
+// under way waits for it until its time-out of 60 s, then its partitions lie still
+// until its session of 45 s runs out. The backlog comes on top.
+const settleTime = 4 * time.Minute
+
 // settles waits until the group has committed to the end and the letters are in.
 func (s *soak) settles() {
 	s.Helper()
+	defer s.dump()
 	admin := kadm.NewClient(s.client)
-	testkit.Eventually(s, 4*time.Minute, func() bool {
+	testkit.Eventually(s, settleTime, func() bool {
 		lags, err := admin.Lag(s.Context(), s.group)
 		group := lags[s.group]
 		if err != nil || group.Error() != nil {
+			s.state = fmt.Sprintf("lag not known: %v, %v", err, group.Error())
 			return false
 		}
-		if len(group.Lag[s.topic]) != soakPartitions {
-			return false // it has not committed everywhere
-		}
-		total := int64(0)
+		total, known := int64(0), 0
 		for _, l := range group.Lag[s.topic] {
-			total += max(l.Lag, 0)
+			if l.Err == nil && l.Commit.At >= 0 { // else its lag says nothing
+				total += l.Lag
+				known++
+			}
 		}
-		return total == 0
+		s.state = fmt.Sprintf("group %s of %d members, lag %d of %d partitions", group.State, len(group.Members), total, known)
+		return total == 0 && known == soakPartitions
 	}, "the group reaches the end")
+}
+
+// dump makes the processes of a failed soak write their goroutines to the log.
+func (s *soak) dump() {
+	if !s.Failed() {
+		return
+	}
+	s.Log(s.state)
+	for _, p := range s.fleet {
+		if err := p.Process.Signal(syscall.SIGQUIT); err == nil {
+			p.Wait() //nolint:errcheck // it ends by that
+		}
+	}
 }
 
 func (s *soak) wantEffects(want int) {
@@ -315,6 +337,7 @@ func (s *soak) wantEffects(want int) {
 // replayAll mends the rules and replays every letter by one click.
 func (s *soak) replayAll() {
 	s.Helper()
+	defer s.dump()
 	s.insist("delete from stuck")
 	a, err := openApp(s.Context(), s.conf, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -87,7 +87,7 @@ func TestLongBackOffKeepsMembership(t *testing.T) {
 }
 
 // The same with the defaults, to the end: 90 s of back-off, a session of 45 s.
-func TestNinetySecondsOfBackOff(t *testing.T) {
+func TestSoakNinetySecondsOfBackOff(t *testing.T) {
 	testkit.Soak(t)
 	t.Parallel()
 	s := openShop(t, testkit.Kafka(t), 1)

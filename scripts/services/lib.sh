@@ -126,19 +126,43 @@ need() {
   command -v "$cmd" >/dev/null 2>&1 || die "$cmd is still missing after installing $*"
 }
 
+# install_packages PACKAGE...: their own services are not started by that.
 install_packages() {
-  local as=()
+  AS=()
   if ! is_root; then
     sudo -n true 2>/dev/null || die "missing; as root: apt-get install $*"
-    as=(sudo -n)
+    AS=(sudo -n)
   fi
   say "$SERVICE: installing $*"
   (
     exec >&2 9>&-
     flock -w 600 8
-    "${as[@]}" apt-get update -qq
-    "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    unstarted
+    apt_get update -qq
+    apt_get install -y -qq --no-install-recommends "$@"
   ) 8>"${TMPDIR:-/tmp}/oncemore-services-apt.$(id -u).lock"
+}
+
+# unstarted: until this subshell ends, packages do not start their services.
+unstarted() {
+  local policy=/usr/sbin/policy-rc.d
+  if [ -e $policy ]; then return; fi
+  trap '"${AS[@]}" rm -f /usr/sbin/policy-rc.d' EXIT
+  printf '#!/bin/sh\nexit 101\n' | "${AS[@]}" tee $policy >/dev/null
+  "${AS[@]}" chmod 755 $policy
+}
+
+# apt_get ARGUMENT...: waits while somebody else holds one of apt's locks; apt
+# itself waits for only one of them.
+apt_get() {
+  local out i
+  for ((i = 0; i < 120; i++)); do
+    if out=$("${AS[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@" </dev/null 2>&1); then return; fi
+    grep -qiE 'could not get lock|unable to lock|unable to acquire' <<<"$out" || break
+    sleep 5
+  done
+  printf '%s\n' "$out" | tail -n 20
+  return 1
 }
 
 # main up|down|status|wipe: the scripts define up, down, url and, before
