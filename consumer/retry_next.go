@@ -8,7 +8,7 @@ import "time"
 // attempts (Unavailable, Contention, Discard) are the caller's to handle first.
 func (p RetryPolicy) Next(err error, attempt int) (pause time.Duration, giveUp bool) {
 	p = p.withDefaults()
-	if OutcomeOf(err) == OutcomePermanent || attempt > p.Attempts {
+	if OutcomeOf(err) == OutcomePermanent || attempt > p.Attempts || !p.retries(err) {
 		return 0, true
 	}
 	if pause = retryAfter(err); pause == 0 {
