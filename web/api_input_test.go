@@ -196,6 +196,11 @@ func TestAuthMatrix(t *testing.T) {
 		"POST /api/v1/replays/:id/reject":      access.ApproveReplay,
 		"POST /api/v1/consumers/:group/pause":  access.PauseConsumer,
 		"POST /api/v1/consumers/:group/resume": access.PauseConsumer,
+
+		"POST /api/v1/outbox/:connection/:table/rows/:id/retry": access.RetryOutbox,
+		"POST /api/v1/outbox/:connection/:table/rows/:id/skip":  access.SkipOutbox,
+		"POST /api/v1/outbox/commands/:id/approve":              access.ApproveOutbox,
+		"POST /api/v1/outbox/commands/:id/reject":               access.ApproveOutbox,
 	}
 	s.object(t, admin, "POST", "/api/v1/replays", planBody(id, ""))
 	seen := 0

@@ -1,6 +1,10 @@
 package web
 
-import "github.com/labstack/echo/v4"
+import (
+	"github.com/labstack/echo/v4"
+
+	"oncemore/internal/access"
+)
 
 // registerPages registers the pages, all behind a log-in.
 func (s *Server) registerPages(g *echo.Group) {
@@ -33,11 +37,12 @@ func (s *Server) registerPages(g *echo.Group) {
 
 	g.GET("/outbox", s.outboxPage)
 	g.GET("/outbox/:connection/:table/:id", s.outboxRowPage)
-	g.POST("/outbox/:connection/:table/:id/retry", s.outboxAct(s.retryOutbox))
-	g.POST("/outbox/:connection/:table/:id/skip", s.outboxAct(s.skipOutbox))
-	g.POST("/outbox/commands/:id/approve", s.outboxDecide(true))
-	g.POST("/outbox/commands/:id/reject", s.outboxDecide(false))
+	g.POST("/outbox/:connection/:table/:id/retry", s.outboxAct(s.retryOutbox), s.allow(access.RetryOutbox))
+	g.POST("/outbox/:connection/:table/:id/skip", s.outboxAct(s.skipOutbox), s.allow(access.SkipOutbox))
+	g.POST("/outbox/commands/:id/approve", s.outboxDecide(true), s.allow(access.ApproveOutbox))
+	g.POST("/outbox/commands/:id/reject", s.outboxDecide(false), s.allow(access.ApproveOutbox))
 
+	g.GET("/checks", s.checkListPage)
 	g.GET("/audit", s.auditPage)
 	g.GET("/profile", s.profilePage)
 	g.POST("/profile/tokens", s.tokenCreate)
