@@ -28,9 +28,15 @@ LEFT JOIN information_schema.columns g
        ON g.table_schema = t.table_schema AND g.table_name = t.table_name AND g.column_name = 'consumer_group'
 WHERE t.table_schema = DATABASE() AND t.table_name = 'mq_consume_record'`
 
-// Check says whether mq_consume_record can keep records of the group. All its
-// errors are Unavailable: the operator mends the table, meanwhile the consumer waits.
+// Check says whether mq_consume_record can keep records of the group; without
+// records, whether the database answers. All its errors are Unavailable: the operator mends the table, meanwhile the consumer waits.
 func (s *Store) Check(ctx context.Context, group string) error {
+	if s.bare {
+		if err := s.pool.PingContext(ctx); err != nil {
+			return consumer.Unavailable(fmt.Errorf("check database: %w", err))
+		}
+		return nil
+	}
 	if err := s.check(ctx, group); err != nil {
 		return consumer.Unavailable(fmt.Errorf("check %s: %w", Table, err))
 	}

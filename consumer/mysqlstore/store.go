@@ -54,10 +54,11 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	pool  *sql.DB
 	limit time.Duration // of a statement
+	bare  bool          // no consume records
 	log   *slog.Logger
 }
 
-var _ consumer.Store[Tx] = (*Store)(nil)
+var _ consumer.Unrecorder[Tx] = (*Store)(nil)
 
 // Open makes a store with a pool of its own: what makes it correct are settings
 // of the session (session.go), which another user of the pool could undo or
@@ -83,6 +84,16 @@ func Open(cfg *mysql.Config, o Options) (*Store, error) {
 // grace is what the server gets to end a statement before its connection is cut.
 const grace = 2 * time.Second
 
+// Unrecorded is the same store without mq_consume_record, for strategies that
+// rest on the business tables: it claims nothing and calls every event fresh. It
+// shares the pool: close one of the two. Keys cannot be locked in MySQL; where
+// rows exist, SELECT … FOR UPDATE them in one order.
+func (s *Store) Unrecorded() consumer.Store[Tx] {
+	bare := *s
+	bare.bare = true
+	return &bare
+}
+
 // Close closes the connections.
 func (s *Store) Close() error { return s.pool.Close() }
 
@@ -92,6 +103,9 @@ func (s *Store) Claim(ctx context.Context, group string, ids []string) (consumer
 	c, err := s.begin(ctx)
 	if err != nil {
 		return nil, consumer.Unavailable(fmt.Errorf("connect to claim for %s: %w", group, err))
+	}
+	if c.bare = s.bare; c.bare {
+		return c, nil
 	}
 	if c.fresh, err = c.insert(ctx, group, slices.Sorted(slices.Values(ids))); err != nil {
 		c.Rollback(ctx)
@@ -113,12 +127,13 @@ func (s *Store) begin(ctx context.Context) (*claim, error) {
 type claim struct {
 	tx    tx
 	fresh map[string]bool
+	bare  bool // no records, all is fresh
 	ended bool
 	log   *slog.Logger
 }
 
 // Fresh reports whether this transaction inserted the record.
-func (c *claim) Fresh(id string) bool { return c.fresh[id] }
+func (c *claim) Fresh(id string) bool { return c.bare || c.fresh[id] }
 
 // Tx is what the handlers work on.
 func (c *claim) Tx() Tx { return &c.tx }
