@@ -145,11 +145,14 @@ func pages() map[string]templ.Component {
 	held := views.OutboxRow{ID: 8, Href: "/outbox/shop/outbox_message/8", Event: "payment-success-10002", Key: "account-7", Target: "orders", State: "held", CreatedAt: at, HeldBy: "7", HeldRef: "/outbox/shop/outbox_message/7"}
 	asked := views.OutboxCommand{ID: 3, Event: dead.Event, Href: dead.Href, By: "Lin Yue", Reason: "obsolete", At: at, Releases: 1}
 	return map[string]templ.Component{
-		"outbox":           views.OutboxListPage(views.OutboxList{Frame: frame(), Tabs: []ui.Tab{{Label: "shop/outbox_message", Href: "/outbox", Current: true}, {Label: "shop/outbox_mail", Href: "/outbox?outbox=shop/outbox_mail"}}, Name: "shop/outbox_message", Cluster: "shop", Stats: &views.OutboxStats{Oldest: "2 min 10 s", Pending: "2", SentPerMinute: "100,000+", Dead: "1"}, Filter: views.FilterBar{Action: "/outbox"}, Rows: []views.OutboxRow{dead, held}, Commands: []views.OutboxCommand{asked}, May: true}),
-		"no outbox":        views.OutboxListPage(views.OutboxList{Frame: frame(), Empty: views.Empty{Text: "No outbox is configured."}}),
-		"outbox row":       views.OutboxMessagePage(views.OutboxMessage{Frame: frame(), Row: dead, Outbox: "shop/outbox_message", Releases: "1", Behind: 1, Act: dead.Href, Dead: true, May: true, Error: "Enter a reason."}),
-		"login":            views.LoginPage(views.Login{Frame: views.Frame{Title: "Sign in", Theme: "auto"}, Name: "ada", Return: "/faults", Error: "The name or the password is wrong.", Accounts: []views.Account{{Name: "admin", Role: "admin", Password: "p"}}}),
-		"problem":          views.ProblemPage(views.Problem{Frame: frame(), Status: 500, Headline: "This page could not be loaded", Unchanged: true, RequestID: "r1", Back: "/", BackLabel: "Back", Retry: "/faults"}),
+		"outbox":     views.OutboxListPage(views.OutboxList{Frame: frame(), Tabs: []ui.Tab{{Label: "shop/outbox_message", Href: "/outbox", Current: true}, {Label: "shop/outbox_mail", Href: "/outbox?outbox=shop/outbox_mail"}}, Name: "shop/outbox_message", Cluster: "shop", Stats: &views.OutboxStats{Oldest: "2 min 10 s", Pending: "2", SentPerMinute: "100,000+", Dead: "1"}, Filter: views.FilterBar{Action: "/outbox"}, Rows: []views.OutboxRow{dead, held}, Commands: []views.OutboxCommand{asked}, May: true}),
+		"no outbox":  views.OutboxListPage(views.OutboxList{Frame: frame(), Empty: views.Empty{Text: "No outbox is configured."}}),
+		"outbox row": views.OutboxMessagePage(views.OutboxMessage{Frame: frame(), Row: dead, Outbox: "shop/outbox_message", Releases: "1", Behind: 1, Act: dead.Href, Dead: true, May: true, Error: "Enter a reason."}),
+		"login":      views.LoginPage(views.Login{Frame: views.Frame{Title: "Sign in", Theme: "auto"}, Name: "ada", Return: "/faults", Error: "The name or the password is wrong.", Accounts: []views.Account{{Name: "admin", Role: "admin", Password: "p"}}}),
+		"problem":    views.ProblemPage(views.Problem{Frame: frame(), Status: 500, Headline: "This page could not be loaded", Unchanged: true, RequestID: "r1", Back: "/", BackLabel: "Back", Retry: "/faults"}),
+		"checks": views.CheckListPage(views.CheckList{Frame: frame(), Summary: "1 finding is open.", Worst: "warning",
+			Open:   []views.CheckRow{{Severity: "warning", Sentence: "On main a record may be on one broker only.", Meaning: "It may be lost.", Mend: "Set replication to 3.", Evidence: []string{"order.paid: 1"}, CheckedAt: now, Since: at}},
+			Passed: []views.CheckRow{{Severity: "passed", Sentence: "Cluster main answers.", CheckedAt: now, Since: at}}}),
 		"overview":         views.OverviewPage(views.Overview{Frame: frame(), Headline: "All quiet", At: now, Answers: []views.Answer{{Label: "Lost", Hue: "go", Icon: "circle-check", Value: "None", Href: "/sources"}}, Chart: views.Chart{Hours: []views.ChartHour{{At: at, Arrived: 3, Resolved: 1}, {At: now, Arrived: 1}}}, Faults: rows, Waiting: []views.Task{{Title: "Approve replay R-413", Href: "/replays/413/plan", Link: "Review", Icon: "user-check"}}, Ages: []views.AgeRow{{Source: "order.paid.DLT", Broker: "Kafka", Href: "/letters", Cells: []views.AgeCell{{N: "21", Heat: 3}, {N: "0"}, {N: "0"}}}}, Replays: []views.ReplayRow{replay}}),
 		"faults":           views.FaultListPage(views.FaultList{Frame: frame(), OpenFaults: 1, OpenLetters: 188, Tabs: []ui.Tab{{Label: "Open", Href: "?state=open", Count: "1", Current: true}}, Filter: views.FilterBar{Action: "/faults", Choices: []ui.Choice{{Name: "source", Label: "Source", Value: "a", Options: []ui.Option{{Value: "a", Label: "a"}}}}, Clear: "/faults"}, Rows: rows, Total: 1, Replay: form(), Caption: "Open faults"}),
 		"no faults":        views.FaultListPage(views.FaultList{Frame: frame(), Empty: views.Empty{Text: "No open faults.", Href: "/sources", Link: "Sources"}, Replay: form()}),
@@ -531,7 +534,7 @@ func TestTheMenuHasNoDeadEnds(t *testing.T) {
 		for _, a := range all(n, tag(atom.A)) {
 			got = append(got, attr(a, "href"))
 		}
-		if want := []string{"/", "/faults", "/letters", "/replays", "/consumers", "/outbox", "/audit"}; !slices.Equal(got, want) {
+		if want := []string{"/", "/faults", "/letters", "/replays", "/consumers", "/outbox", "/checks", "/audit"}; !slices.Equal(got, want) {
 			t.Errorf("the menu leads to %v", got)
 		}
 	}

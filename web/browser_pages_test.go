@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"oncemore/internal/access"
+	"oncemore/internal/check"
 	"oncemore/internal/testkit"
 	"oncemore/views"
 	"oncemore/web"
@@ -68,6 +69,13 @@ func scenes(t *testing.T, s *pageShop) []scene {
 	done := plan(url.Values{"letter_id": {s.letterOf("payment-success-10004").ID.String(), s.letterOf("payment-success-10007").ID.String()}, "action": {"safe"}, "reason": {"column widened in v2.18.3"}})
 	s.finished(done)
 	points := s.faultOf(points, "DataIntegrityViolationException")
+	at := time.Now()
+	s.must(nil, check.NewStore(s.pool).Save(t.Context(), []check.Finding{
+		said("topic.acks.ok", check.Passed, map[string]string{"cluster": "main"}, at), said("topic.acks.weak", check.Warning, map[string]string{"cluster": "main"}, at),
+		said("evidence.table.unknown", check.NotChecked, map[string]string{"group": legacy, "connection": "shop"}, at),
+		said("evidence.select.denied", check.Critical, map[string]string{"group": "points-consumer-group", "table": "mq_consume_record"}, at),
+		said("consumer.replay.missing", check.Note, map[string]string{"topic": legacy + ".replay", "group": legacy}, at),
+	}))
 	all := []scene{
 		{"login", "/login", ""},
 		{"overview", "/", access.Approver}, {"faults", "/faults", access.Operator}, {"+faults-none", "/faults?state=muted", access.Operator},
@@ -85,7 +93,7 @@ func scenes(t *testing.T, s *pageShop) []scene {
 		{"replay-running", fmt.Sprintf("/replays/%d", notifications), access.Operator}, {"replay-done", fmt.Sprintf("/replays/%d?tab=all", done), access.Operator},
 		{"+replay-refused", fmt.Sprintf("/replays/%d?tab=refused", refusedPlan), access.Operator},
 		{"consumers", "/consumers", access.Operator}, {"consumer", "/consumers/" + legacy, access.Operator}, {"sources", "/sources", access.Operator},
-		{"audit", "/audit", access.Admin}, {"+audit-no-match", "/audit?actor=nobody", access.Admin}, {"profile", "/profile", access.Operator}, {"try", "/try", access.Operator},
+		{"checks", "/checks", access.Operator}, {"audit", "/audit", access.Admin}, {"+audit-no-match", "/audit?actor=nobody", access.Admin}, {"profile", "/profile", access.Operator}, {"try", "/try", access.Operator},
 		{"not-found", "/nowhere", access.Operator}, {"+bad-request", "/faults?sort=size", access.Operator},
 	}
 	return all

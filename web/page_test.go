@@ -159,7 +159,7 @@ func letterLinks(body string) []string {
 // everyPage lists an address of each page, with letters of every kind.
 func (s *pageShop) everyPage() []string {
 	paths := []string{"/", "/faults", "/faults?state=all", "/faults?state=muted", "/letters", "/letters?state=open", "/letters?state=resolved", "/letters?state=open&within=1h",
-		"/replays", "/replays?state=awaiting_approval", "/consumers", "/sources", "/audit", "/audit?actor=nobody", "/profile"}
+		"/replays", "/replays?state=awaiting_approval", "/consumers", "/sources", "/checks", "/audit", "/audit?actor=nobody", "/profile"}
 	for _, f := range []dlq.Fault{s.faultOf(points, "DataIntegrityViolationException"), s.faultOf(legacy, "SocketTimeoutException")} {
 		paths = append(paths, fmt.Sprintf("/faults/%d", f.ID))
 	}
