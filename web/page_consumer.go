@@ -62,9 +62,9 @@ func (s *Server) showConsumer(c echo.Context, was refused) error {
 		return err
 	}
 	ctx, here := c.Request().Context(), localeOf(c)
-	g, err := s.Fleet.Group(ctx, name)
+	g, err := s.consumerGroup(ctx, here, name)
 	if err != nil {
-		return fmt.Errorf("get consumer group %s: %w", name, err)
+		return err
 	}
 	open, _, err := s.Letters.Count(ctx, dlq.LetterFilter{State: dlq.Open, Group: name})
 	if err != nil {
@@ -84,6 +84,25 @@ func (s *Server) showConsumer(c echo.Context, was refused) error {
 			StartedAt: r.StartedAt, ReportedAt: r.ReportedAt, LastError: r.LastError})
 	}
 	return render(c, was.status(), views.ConsumerPage(v))
+}
+
+// consumerGroup is what is known of a group. A letter may name one that no config
+// names and no broker knows any more; then its letters are all there is.
+func (s *Server) consumerGroup(ctx context.Context, here locale.Locale, name string) (fleet.Group, error) {
+	g, err := s.Fleet.Group(ctx, name)
+	if err == nil {
+		return g, nil
+	}
+	if errors.Is(err, fleet.ErrUnknownGroup) {
+		n, _, countErr := s.Letters.Count(ctx, dlq.LetterFilter{Group: name})
+		if countErr != nil {
+			return g, fmt.Errorf("count letters of %s: %w", name, countErr)
+		}
+		if n > 0 {
+			return fleet.Group{Name: name, State: fleet.Unknown, StateReason: here.Text("consumer.unknown_group"), LagError: here.Text("consumer.lag_not_known")}, nil
+		}
+	}
+	return g, fmt.Errorf("get consumer group %s: %w", name, err)
 }
 
 // replicaState is a replica's last word, unless it is too old to be the present.
