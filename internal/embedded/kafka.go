@@ -25,13 +25,26 @@ type Kafka struct {
 // StartKafka starts a broker on the loopback address with its data in dir. The
 // port is the preferred one where it is free.
 func StartKafka(dir string, port int, log *slog.Logger) (*Kafka, error) {
-	port, err := usablePort(port)
-	if err != nil {
-		return nil, err
-	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("folder of Kafka: %w", err)
 	}
+	for try := 1; ; try++ {
+		free, err := usablePort(port)
+		if err != nil {
+			return nil, err
+		}
+		k, err := startKafka(dir, free, log)
+		if !errors.Is(err, ErrPortTaken) || try == portTries {
+			return k, err
+		}
+	}
+}
+
+// portTries is how often a port is chosen anew: another process may take it
+// between looking and listening.
+const portTries = 5
+
+func startKafka(dir string, port int, log *slog.Logger) (*Kafka, error) {
 	cluster, err := kfake.NewCluster(
 		kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(filepath.Clean(dir)),
 		kfake.AllowAutoTopicCreation(), kfake.DefaultNumPartitions(1),

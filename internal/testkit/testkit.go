@@ -5,8 +5,10 @@ package testkit
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -122,13 +124,20 @@ func Eventually(t testing.TB, deadline time.Duration, ok func() bool, msg string
 	}
 }
 
-// FreePort returns a port of the loopback address that nobody listens on.
+// FreePort returns a port of the loopback address that nobody listens on. It lies
+// below the range from which the system takes ports for outgoing connections,
+// which on a busy machine are taken again at once.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("look for a free port: %v", err)
+	for range 100 {
+		port := 11000 + rand.IntN(9000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		l.Close()
+		return port
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no free port on 127.0.0.1 from 11000 to 19999")
+	return 0
 }
