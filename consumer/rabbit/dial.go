@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -46,7 +47,7 @@ func (o Options) dialOne(ctx context.Context, url, name string) (*amqp.Connectio
 			if err != nil {
 				return nil, err
 			}
-			raw = &boundedWrites{c}
+			raw = &bounded{Conn: c}
 			unwatch = context.AfterFunc(ctx, func() { c.Close() }) // cuts the sign-in off
 			return raw, c.SetDeadline(time.Now().Add(dialTimeout)) // the client lifts it when it is signed in
 		},
@@ -58,14 +59,47 @@ func (o Options) dialOne(ctx context.Context, url, name string) (*amqp.Connectio
 	return conn, err
 }
 
-// boundedWrites ends a write that a blocked broker does not take.
-type boundedWrites struct{ net.Conn }
+// bounded is a connection that ends: a write that a blocked broker does not take,
+// and a farewell that it does not answer while its heartbeats go on. For each of
+// those the client would push the deadline out.
+type bounded struct {
+	net.Conn
 
-func (c *boundedWrites) Write(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	mu   sync.Mutex
+	last time.Time // deadline of the farewell; zero before
+}
+
+func (c *bounded) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = t
+	return c.Conn.SetDeadline(t)
+}
+
+func (c *bounded) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Conn.SetReadDeadline(c.atMost(t))
+}
+
+func (c *bounded) Write(b []byte) (int, error) {
+	if err := c.limitWrite(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(b)
+}
+
+func (c *bounded) limitWrite(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Conn.SetWriteDeadline(c.atMost(t))
+}
+
+func (c *bounded) atMost(t time.Time) time.Time {
+	if !c.last.IsZero() && (t.IsZero() || t.After(c.last)) {
+		return c.last
+	}
+	return t
 }
 
 // hangUp says goodbye, within bounds.

@@ -295,8 +295,14 @@ func TestPauseGivesBackWhatWasDeliveredAhead(t *testing.T) {
 
 func onBothSoak(t *testing.T, run func(t *testing.T, b *broker)) {
 	testkit.Soak(t)
-	t.Run("rabbitmq 3 classic", func(t *testing.T) { run(t, newBroker(t, testkit.Rabbit(t), amqp.QueueTypeClassic)) })
-	t.Run("rabbitmq 4 quorum", func(t *testing.T) { run(t, newBroker(t, testkit.Rabbit4(t), amqp.QueueTypeQuorum)) })
+	t.Run("rabbitmq 3 classic", func(t *testing.T) {
+		t.Parallel()
+		run(t, newBroker(t, testkit.Rabbit(t), amqp.QueueTypeClassic))
+	})
+	t.Run("rabbitmq 4 quorum", func(t *testing.T) {
+		t.Parallel()
+		run(t, newBroker(t, testkit.Rabbit4(t), amqp.QueueTypeQuorum))
+	})
 }
 
 // consumer_timeout itself; the broker looks every channel_tick_interval.
