@@ -14,6 +14,7 @@ import (
 	"oncemore/consumer/rabbit"
 	"oncemore/internal/access"
 	"oncemore/internal/config"
+	"oncemore/internal/fleet"
 )
 
 // runner is one member of a consumer's group.
@@ -154,4 +155,10 @@ func (a *app) pause(ctx context.Context, actor access.Actor, group string, pause
 		return a.fleet.Pause(ctx, actor, group)
 	}
 	return a.fleet.Resume(ctx, actor, group)
+}
+
+// paused reports whether every consumer of the group has stopped on request.
+func (a *app) paused(ctx context.Context, group string) (bool, error) {
+	g, err := a.fleet.Group(ctx, group)
+	return g.State == fleet.Paused, err
 }

@@ -208,7 +208,7 @@ func (d *demo) try(info demoInfo) *shop.Try {
 	}
 	return d.shop.NewTry(shop.Console{
 		Pool: d.app.pool, Letters: d.app.letters, Faults: d.app.faults, Replays: d.app.replays,
-		Pause: d.app.pause,
+		Pause: d.app.pause, Paused: d.app.paused,
 		Paths: shop.Paths{Kafka: info.Kafka, Accounts: accounts},
 	})
 }

@@ -28,7 +28,9 @@ type Console struct {
 	Replays *dlq.Replays
 	// Pause stops or resumes the consumers of a group, as the Consumers page does.
 	Pause func(ctx context.Context, actor access.Actor, group string, paused bool) error
-	Paths Paths
+	// Paused reports whether the group's consumers have stopped.
+	Paused func(ctx context.Context, group string) (bool, error)
+	Paths  Paths
 }
 
 // Paths is what the page tells a newcomer.
@@ -168,6 +170,9 @@ func (t *Try) hold(ctx context.Context, actor access.Actor) error {
 	if err := t.console.Pause(ctx, actor, PointsGroup, true); err != nil {
 		return err
 	}
+	if err := t.untilPaused(ctx); err != nil {
+		return err
+	}
 	replay, err := t.replayOne(ctx, actor)
 	if err != nil {
 		return err
@@ -176,6 +181,26 @@ func (t *Try) hold(ctx context.Context, actor access.Actor) error {
 	defer t.mu.Unlock()
 	t.held, t.replay = true, replay
 	return nil
+}
+
+// pauseTakes is how long the consumers are given to notice a pause, of which
+// they hear within two seconds.
+const pauseTakes = 15 * time.Second
+
+// untilPaused waits for the consumers to stop: they would apply the replay else.
+func (t *Try) untilPaused(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pauseTakes)
+	defer cancel()
+	for {
+		if paused, err := t.console.Paused(ctx, PointsGroup); paused || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not pause: %w", PointsGroup, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // replayOne starts a replay of one safe letter; 0 when there is none.
