@@ -109,9 +109,10 @@ func TestRefusedRowHoldsBackItsKey(t *testing.T) {
 		if s.Dead != 2 || s.Pending != 3 || s.Oldest <= 0 || s.SentPerMinute != 2 {
 			t.Errorf("stats %+v", s)
 		}
-		if st := relay.Status(); st.Refused != 6 || st.Died != 2 || st.Sent != 2 {
-			t.Errorf("status %+v", st)
-		}
+		testkit.Eventually(t, patience, func() bool { // told after the rows are marked
+			st := relay.Status()
+			return st.Refused == 6 && st.Died == 2 && st.Sent == 2
+		}, "the status says what the table does")
 		dead, err := b.box.List(t.Context(), Filter{State: Dead})
 		b.must(err)
 		if len(dead) != 2 || dead[0].EventID != "bad" || dead[0].Attempts != 3 || !strings.Contains(dead[0].LastError, "for a reason") {
