@@ -74,7 +74,9 @@ func TestStrategiesFromTheConfigFile(t *testing.T) {
 	}
 	serveQuietly(t, conf)
 	client := testkit.Client(t, addr)
-	for _, order := range []int{1, 1, 2, 1} {
+	// Not 1 again after 2: a row that keeps only its last order no longer tells, and
+	// version would rightly not call it a duplicate.
+	for _, order := range []int{1, 1, 2} {
 		value := fmt.Appendf(nil, `{"eventId":"payment-success-%d","orderId":%d,"userId":7}`, order, order)
 		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Key: []byte("7"), Value: value}).FirstErr(); err != nil {
 			t.Fatal(err)
