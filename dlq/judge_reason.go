@@ -63,11 +63,15 @@ var ReasonTexts = map[string]string{
 
 // reason fills a sentence of ReasonTexts. pairs are name, value, name, value, …
 func reason(key string, pairs ...any) Reason {
+	return reasonFrom(ReasonTexts, key, pairs)
+}
+
+func reasonFrom(texts map[string]string, key string, pairs []any) Reason {
 	args := make(map[string]any, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		args[pairs[i].(string)] = pairs[i+1]
 	}
-	return Reason{Key: key, Args: args, Text: fill(ReasonTexts[key], args)}
+	return Reason{Key: key, Args: args, Text: fill(texts[key], args)}
 }
 
 // fill puts values into the braces of a template.

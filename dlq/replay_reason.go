@@ -43,11 +43,7 @@ var ReplayReasonTexts = map[string]string{
 
 // replayReason fills a sentence of ReplayReasonTexts. pairs are name, value, …
 func replayReason(key string, pairs ...any) Reason {
-	args := make(map[string]any, len(pairs)/2)
-	for i := 0; i+1 < len(pairs); i += 2 {
-		args[pairs[i].(string)] = pairs[i+1]
-	}
-	return Reason{Key: key, Args: args, Text: fill(ReplayReasonTexts[key], args)}
+	return reasonFrom(ReplayReasonTexts, key, pairs)
 }
 
 // storedReason is a reason as three columns hold it.

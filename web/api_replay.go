@@ -78,14 +78,20 @@ var replayStates = map[string]dlq.ReplayState{
 	"running": dlq.Running, "paused": dlq.Paused, "done": dlq.Done, "canceled": dlq.Canceled,
 }
 
-func (s *Server) apiReplays(c echo.Context) error {
-	q := parseQuery(c)
+// replayFilter takes the filters of a list of replays.
+func replayFilter(q *query) dlq.ReplayFilter {
 	filter := dlq.ReplayFilter{FaultID: int32(q.id("fault_id", 32)), By: q.take("by")}
 	if name := q.take("state"); name != "" {
 		state, err := choice("state", name, replayStates)
 		q.keep(err)
 		filter.State = state
 	}
+	return filter
+}
+
+func (s *Server) apiReplays(c echo.Context) error {
+	q := parseQuery(c)
+	filter := replayFilter(q)
 	page := q.page()
 	if err := q.done(); err != nil {
 		return err

@@ -19,12 +19,7 @@ var replayTabs = []dlq.ReplayState{dlq.Running, dlq.AwaitingApproval, dlq.Planne
 
 func (s *Server) replayListPage(c echo.Context) error {
 	q := parseQuery(c)
-	filter := dlq.ReplayFilter{FaultID: int32(q.id("fault_id", 32)), By: q.take("by")}
-	if name := q.take("state"); name != "" {
-		state, err := choice("state", name, replayStates)
-		q.keep(err)
-		filter.State = state
-	}
+	filter := replayFilter(q)
 	started, page := q.take("started"), q.page()
 	if err := q.done(); err != nil {
 		return err

@@ -27,8 +27,12 @@ const sqlFind = `SELECT consumed_at FROM mq_consume_record WHERE event_id = $1 A
 // Find is when the group consumed the event, by the database's clock; nil when
 // there is no record.
 func Find(ctx context.Context, pool *pgxpool.Pool, group, eventID string) (*time.Time, error) {
+	return find(ctx, pool, sqlFind, group, eventID)
+}
+
+func find(ctx context.Context, pool *pgxpool.Pool, sql, group, eventID string) (*time.Time, error) {
 	var at time.Time
-	err := pool.QueryRow(ctx, sqlFind, eventID, group).Scan(&at)
+	err := pool.QueryRow(ctx, sql, eventID, group).Scan(&at)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

@@ -2,11 +2,9 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -40,13 +38,5 @@ LIMIT 1`
 
 // FindArchived is Find that looks into the archive, too.
 func FindArchived(ctx context.Context, pool *pgxpool.Pool, group, eventID string) (*time.Time, error) {
-	var at time.Time
-	err := pool.QueryRow(ctx, sqlFindArchived, eventID, group).Scan(&at)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("consume record of %s in %s: %w", eventID, group, err)
-	}
-	return &at, nil
+	return find(ctx, pool, sqlFindArchived, group, eventID)
 }
