@@ -148,8 +148,8 @@ func (c *Consumer[T]) supervise(ctx context.Context) {
 			}
 			c.show(s)
 			err = c.attend(ctx, s)
+			c.show(nil) // from here on nothing is consumed, though a transaction may still end
 			s.finish(ctx)
-			c.show(nil)
 			if s.finished() > 0 {
 				failures = 0
 			}

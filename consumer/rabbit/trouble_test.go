@@ -42,6 +42,7 @@ func TestConnectionLostDuringHandler(t *testing.T) {
 		<-g.entered
 		s.wire.Cut()
 		s.await("the broker has what was delivered", func() bool { return s.ready(s.name) == 3 })
+		s.await("it shows that it waits for a connection", func() bool { return m.Status().State == consumer.Waiting })
 		close(g.leave)
 		s.settled(3)
 		s.effectsOnce(3)
