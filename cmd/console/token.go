@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"oncemore/internal/access"
-	"oncemore/internal/config"
+	"oncemore/internal/strictyaml"
 	"oncemore/web"
 )
 
@@ -38,7 +38,7 @@ type tokenCreateCmd struct {
 func (c tokenCreateCmd) Run(e *edge) error {
 	want := web.NewToken{User: c.User, Name: c.Name, Role: access.Role(c.Role)}
 	if c.For != "" {
-		d, err := config.ParseDuration(c.For)
+		d, err := strictyaml.ParseDuration(c.For)
 		if err != nil {
 			return fmt.Errorf("--for: %w", err)
 		}

@@ -15,10 +15,10 @@ func (c *Config) check(bad *problems) {
 	for _, s := range c.Sources {
 		c.needCluster(bad, s.Pos, s.Cluster)
 		if cl := c.Cluster(s.Cluster); cl != nil && cl.Kafka != nil && s.EventID.MessageID {
-			bad.add(s.Pos.Problemf("event_id.message_id is for RabbitMQ: Kafka's messages have no such property"))
+			bad.Add(s.Pos.Problemf("event_id.message_id is for RabbitMQ: Kafka's messages have no such property"))
 		}
 		if s.Group != "" && c.Cluster(s.Cluster) != nil && c.Cluster(s.Cluster).Kafka != nil {
-			bad.add(s.Pos.Problemf("group is for queues: a Kafka dead letter names its own"))
+			bad.Add(s.Pos.Problemf("group is for queues: a Kafka dead letter names its own"))
 		}
 	}
 	for _, g := range c.Groups {
@@ -32,7 +32,7 @@ func (c *Config) check(bad *problems) {
 		c.checkConsumer(bad, consumer)
 		for _, other := range c.Consumers[:i] {
 			if other.Group == consumer.Group {
-				bad.add(consumer.Pos.Problemf("group %s stands at line %d as well", consumer.Group, other.Pos.Line))
+				bad.Add(consumer.Pos.Problemf("group %s stands at line %d as well", consumer.Group, other.Pos.Line))
 			}
 		}
 	}
@@ -40,19 +40,19 @@ func (c *Config) check(bad *problems) {
 
 func (c *Config) needCluster(bad *problems, at Pos, name string) {
 	if c.Cluster(name) == nil {
-		bad.add(at.Problemf("there is no cluster %q under clusters", name))
+		bad.Add(at.Problemf("there is no cluster %q under clusters", name))
 	}
 }
 
 func (c *Config) needConnection(bad *problems, at Pos, name string) {
 	if c.Connection(name) == nil {
-		bad.add(at.Problemf("there is no connection %q under connections", name))
+		bad.Add(at.Problemf("there is no connection %q under connections", name))
 	}
 }
 
 func (c *Config) checkGroup(bad *problems, g Group) {
 	if !groupName.MatchString(g.Name) {
-		bad.add(g.Pos.Problemf("a group's name is 1 to 249 letters, digits, dots, dashes and underscores"))
+		bad.Add(g.Pos.Problemf("a group's name is 1 to 249 letters, digits, dots, dashes and underscores"))
 	}
 	if g.Cluster != "" {
 		c.needCluster(bad, g.Pos, g.Cluster)
@@ -61,13 +61,13 @@ func (c *Config) checkGroup(bad *problems, g Group) {
 		c.needConnection(bad, g.Evidence.Pos, g.Evidence.Connection)
 	}
 	if g.Window != 0 && g.Effect != "external" {
-		bad.add(g.Pos.Problemf("idempotency_window is only for effect: external"))
+		bad.Add(g.Pos.Problemf("idempotency_window is only for effect: external"))
 	}
 }
 
 func (c *Config) checkConsumer(bad *problems, consumer Consumer) {
 	if !groupName.MatchString(consumer.Group) {
-		bad.add(consumer.Pos.Problemf("a group's name is 1 to 249 letters, digits, dots, dashes and underscores"))
+		bad.Add(consumer.Pos.Problemf("a group's name is 1 to 249 letters, digits, dots, dashes and underscores"))
 	}
 	c.needCluster(bad, consumer.Pos, consumer.Cluster)
 	c.needConnection(bad, consumer.Pos, consumer.Connection)
@@ -75,7 +75,7 @@ func (c *Config) checkConsumer(bad *problems, consumer Consumer) {
 	checkStrategy(bad, consumer)
 	if consumer.HTTP != nil {
 		if _, ok := c.URLs[consumer.HTTP.Base]; !ok {
-			bad.add(consumer.Pos.Problemf("effect.http.base: there is no %q under urls", consumer.HTTP.Base))
+			bad.Add(consumer.Pos.Problemf("effect.http.base: there is no %q under urls", consumer.HTTP.Base))
 		}
 	}
 }
@@ -87,14 +87,14 @@ func checkStrategy(bad *problems, consumer Consumer) {
 	asks := strategy == "state" || strategy == "lock" || strategy == "version"
 	switch {
 	case strategy != "consume_record" && consumer.HTTP != nil:
-		bad.add(consumer.Pos.Problemf("strategy %s is for effect.sql: a call is recognised by its consume record", strategy))
+		bad.Add(consumer.Pos.Problemf("strategy %s is for effect.sql: a call is recognised by its consume record", strategy))
 	case asks && consumer.Verify == "":
-		bad.add(consumer.Pos.Problemf("strategy %s needs effect.verify, a query that says whether the event was processed", strategy))
+		bad.Add(consumer.Pos.Problemf("strategy %s needs effect.verify, a query that says whether the event was processed", strategy))
 	case !asks && consumer.Verify != "":
-		bad.add(consumer.Pos.Problemf("effect.verify is for the strategies state, lock and version"))
+		bad.Add(consumer.Pos.Problemf("effect.verify is for the strategies state, lock and version"))
 	}
 	if strategy == "lock" && consumer.LockKeys == nil {
-		bad.add(consumer.Pos.Problemf("strategy lock needs lock_keys, such as {user: :userId}"))
+		bad.Add(consumer.Pos.Problemf("strategy lock needs lock_keys, such as {user: :userId}"))
 	}
 }
 
@@ -103,18 +103,18 @@ func (c *Config) checkBroker(bad *problems, consumer Consumer) {
 	switch cluster := c.Cluster(consumer.Cluster); {
 	case cluster == nil: // said already
 	case cluster.Kafka != nil && consumer.Queue != "":
-		bad.add(consumer.Pos.Problemf("queue is for RabbitMQ, and cluster %s is Kafka: name topics", cluster.Name))
+		bad.Add(consumer.Pos.Problemf("queue is for RabbitMQ, and cluster %s is Kafka: name topics", cluster.Name))
 	case cluster.Rabbit != nil && len(consumer.Topics) > 0:
-		bad.add(consumer.Pos.Problemf("topics are for Kafka, and cluster %s is RabbitMQ: name a queue", cluster.Name))
+		bad.Add(consumer.Pos.Problemf("topics are for Kafka, and cluster %s is RabbitMQ: name a queue", cluster.Name))
 	case cluster.Kafka != nil && consumer.EventID.MessageID:
-		bad.add(consumer.Pos.Problemf("event_id.message_id is for RabbitMQ: Kafka's messages have no such property"))
+		bad.Add(consumer.Pos.Problemf("event_id.message_id is for RabbitMQ: Kafka's messages have no such property"))
 	}
 	if consumer.Queue != "" {
 		return // RabbitMQ takes any name
 	}
 	for _, topic := range append([]string{consumer.DeadLetter}, consumer.Topics...) {
 		if topic != "" && !topicName.MatchString(topic) {
-			bad.add(consumer.Pos.Problemf("%q is no topic name", topic))
+			bad.Add(consumer.Pos.Problemf("%q is no topic name", topic))
 		}
 	}
 }

@@ -31,13 +31,6 @@ type Config struct {
 	reconcilePos Pos
 }
 
-// Pos is where something stands in the file, for messages about it.
-type Pos struct {
-	File string
-	Line int
-	Key  string // path, such as consumers[0].connection
-}
-
 // Cluster is a named broker connection; exactly one of Kafka and Rabbit is set.
 type Cluster struct {
 	Pos    Pos

@@ -24,16 +24,16 @@ const (
 )
 
 func readOutbox(n node) Outbox {
-	o := Outbox{Pos: n.pos(), Table: defaultOutbox, Attempts: defaultOutboxAttempts, Keep: defaultOutboxKeep}
+	o := Outbox{Pos: n.Pos(), Table: defaultOutbox, Attempts: defaultOutboxAttempts, Keep: defaultOutboxKeep}
 	f := fields{
-		"connection": func(n node) { n.text(&o.Connection) },
-		"cluster":    func(n node) { n.text(&o.Cluster) },
-		"table":      func(n node) { n.text(&o.Table) },
-		"attempts":   func(n node) { n.whole(&o.Attempts, 1) },
-		"keep":       func(n node) { n.duration(&o.Keep) },
+		"connection": func(n node) { n.Text(&o.Connection) },
+		"cluster":    func(n node) { n.Text(&o.Cluster) },
+		"table":      func(n node) { n.Text(&o.Table) },
+		"attempts":   func(n node) { n.Whole(&o.Attempts, 1) },
+		"keep":       func(n node) { n.Duration(&o.Keep) },
 	}
 	secret(f, "writer_url", &o.Writer)
-	n.object(f, "connection", "cluster")
+	n.Object(f, "connection", "cluster")
 	return o
 }
 
@@ -45,11 +45,11 @@ func (c *Config) checkOutbox(bad *problems, i int) {
 	c.needCluster(bad, o.Pos, o.Cluster)
 	c.needConnection(bad, o.Pos, o.Connection)
 	if !outboxTable.MatchString(o.Table) {
-		bad.add(o.Pos.Problemf("table %q: up to 40 lower-case letters, digits and underscores", o.Table))
+		bad.Add(o.Pos.Problemf("table %q: up to 40 lower-case letters, digits and underscores", o.Table))
 	}
 	for _, other := range c.Outbox[:i] {
 		if other.Connection == o.Connection && other.Table == o.Table {
-			bad.add(o.Pos.Problemf("table %s of connection %s stands at line %d as well", o.Table, o.Connection, other.Pos.Line))
+			bad.Add(o.Pos.Problemf("table %s of connection %s stands at line %d as well", o.Table, o.Connection, other.Pos.Line))
 		}
 	}
 }

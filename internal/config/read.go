@@ -32,55 +32,55 @@ func secret(f fields, name string, s *Secret) {
 	read := func(into *string) func(node) {
 		return func(n node) {
 			if s.Set() {
-				n.fail("give %s_env or %s_file, not both", name, name)
+				n.Fail("give %s_env or %s_file, not both", name, name)
 			}
-			s.Pos = n.pos()
-			n.text(into)
+			s.Pos = n.Pos()
+			n.Text(into)
 		}
 	}
 	f[name+"_env"], f[name+"_file"] = read(&s.Env), read(&s.File)
 	f[name] = func(n node) {
-		s.Pos, s.Given = n.pos(), "refused"
-		n.fail("secrets are not written here: name an environment variable as %s_env or a file as %s_file", name, name)
+		s.Pos, s.Given = n.Pos(), "refused"
+		n.Fail("secrets are not written here: name an environment variable as %s_env or a file as %s_file", name, name)
 	}
 }
 
 // needSecret says which keys would have given a missing secret.
 func needSecret(n node, name string, s Secret) {
 	if !s.Set() {
-		n.fail("needs %s_env or %s_file", name, name)
+		n.Fail("needs %s_env or %s_file", name, name)
 	}
 }
 
 func readDatabase(n node, s *Secret) {
 	f := fields{}
 	secret(f, "url", s)
-	n.object(f)
+	n.Object(f)
 	needSecret(n, "url", *s)
 }
 
 func readListen(n node, into *string) {
-	n.text(into)
+	n.Text(into)
 	if _, _, err := net.SplitHostPort(*into); err != nil {
-		n.fail("has to be host:port such as 127.0.0.1:8080, not %q", *into)
+		n.Fail("has to be host:port such as 127.0.0.1:8080, not %q", *into)
 	}
 }
 
 func readCluster(name string, n node) Cluster {
-	c := Cluster{Pos: n.pos(), Name: name}
-	n.object(fields{
+	c := Cluster{Pos: n.Pos(), Name: name}
+	n.Object(fields{
 		"kafka":  func(n node) { c.Kafka = readKafka(n) },
 		"rabbit": func(n node) { c.Rabbit = readRabbit(n) },
 	})
 	if (c.Kafka == nil) == (c.Rabbit == nil) {
-		n.fail("has to have either kafka or rabbit")
+		n.Fail("has to have either kafka or rabbit")
 	}
 	return c
 }
 
 func readKafka(n node) *Kafka {
 	k := &Kafka{}
-	n.object(fields{
+	n.Object(fields{
 		"brokers": func(n node) { readBrokers(n, &k.Brokers) },
 		"tls":     func(n node) { k.TLS = readTLS(n) },
 		"sasl":    func(n node) { k.SASL = readSASL(n) },
@@ -89,34 +89,34 @@ func readKafka(n node) *Kafka {
 }
 
 func readBrokers(n node, into *[]string) {
-	n.texts(into)
+	n.Texts(into)
 	for _, addr := range *into {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
-			n.fail("%q has to be host:port", addr)
+			n.Fail("%q has to be host:port", addr)
 		}
 	}
 }
 
 func readTLS(n node) *TLS {
 	t := &TLS{}
-	n.object(fields{
-		"ca_file":     func(n node) { n.text(&t.CAFile) },
-		"cert_file":   func(n node) { n.text(&t.CertFile) },
-		"key_file":    func(n node) { n.text(&t.KeyFile) },
-		"server_name": func(n node) { n.text(&t.ServerName) },
+	n.Object(fields{
+		"ca_file":     func(n node) { n.Text(&t.CAFile) },
+		"cert_file":   func(n node) { n.Text(&t.CertFile) },
+		"key_file":    func(n node) { n.Text(&t.KeyFile) },
+		"server_name": func(n node) { n.Text(&t.ServerName) },
 	})
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		n.fail("cert_file and key_file go together")
+		n.Fail("cert_file and key_file go together")
 	}
 	return t
 }
 
 func readSASL(n node) *SASL {
 	s := &SASL{}
-	f := fields{"mechanism": func(n node) { n.oneOf(&s.Mechanism, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") }}
+	f := fields{"mechanism": func(n node) { n.OneOf(&s.Mechanism, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") }}
 	secret(f, "user", &s.User)
 	secret(f, "password", &s.Password)
-	n.object(f, "mechanism")
+	n.Object(f, "mechanism")
 	needSecret(n, "user", s.User)
 	needSecret(n, "password", s.Password)
 	return s
@@ -127,18 +127,18 @@ func readRabbit(n node) *Rabbit {
 	f := fields{}
 	secret(f, "url", &r.URL)
 	secret(f, "management_url", &r.ManagementURL)
-	n.object(f)
+	n.Object(f)
 	needSecret(n, "url", r.URL)
 	return r
 }
 
 func readConnection(name string, n node) Connection {
-	c := Connection{Pos: n.pos(), Name: name}
-	f := fields{"kind": func(n node) { n.oneOf(&c.Kind, "postgres", "mysql") }}
+	c := Connection{Pos: n.Pos(), Name: name}
+	f := fields{"kind": func(n node) { n.OneOf(&c.Kind, "postgres", "mysql") }}
 	secret(f, "url", &c.URL)
 	secret(f, "writer_url", &c.Writer)
 	f["retention"] = func(n node) { c.Records = readRecords(n) }
-	n.object(f, "kind")
+	n.Object(f, "kind")
 	needSecret(n, "url", c.URL)
 	if !c.Writer.Set() {
 		c.Writer = c.URL
@@ -147,143 +147,143 @@ func readConnection(name string, n node) Connection {
 }
 
 func readSource(n node) Source {
-	s := Source{Pos: n.pos()}
-	n.object(fields{
-		"cluster":  func(n node) { n.text(&s.Cluster) },
-		"pattern":  func(n node) { n.text(&s.Pattern) },
+	s := Source{Pos: n.Pos()}
+	n.Object(fields{
+		"cluster":  func(n node) { n.Text(&s.Cluster) },
+		"pattern":  func(n node) { n.Text(&s.Pattern) },
 		"event_id": func(n node) { readEventID(n, &s.EventID) },
-		"group":    func(n node) { n.text(&s.Group) },
+		"group":    func(n node) { n.Text(&s.Group) },
 	}, "cluster", "pattern")
 	return s
 }
 
 func readEventID(n node, e *EventID) {
-	n.object(fields{
-		"header":     func(n node) { n.text(&e.Header) },
-		"message_id": func(n node) { n.yes(&e.MessageID) },
-		"json":       func(n node) { n.text(&e.JSON) },
+	n.Object(fields{
+		"header":     func(n node) { n.Text(&e.Header) },
+		"message_id": func(n node) { n.Yes(&e.MessageID) },
+		"json":       func(n node) { n.Text(&e.JSON) },
 	})
 	if e.Header == "" && !e.MessageID && e.JSON == "" {
-		n.fail("needs header, json or, for RabbitMQ, message_id")
+		n.Fail("needs header, json or, for RabbitMQ, message_id")
 	}
 }
 
 func readGroup(name string, n node) Group {
-	g := Group{Pos: n.pos(), Name: name}
-	n.object(fields{
-		"cluster":            func(n node) { n.text(&g.Cluster) },
+	g := Group{Pos: n.Pos(), Name: name}
+	n.Object(fields{
+		"cluster":            func(n node) { n.Text(&g.Cluster) },
 		"evidence":           func(n node) { g.Evidence = readEvidence(n) },
-		"effect":             func(n node) { n.oneOf(&g.Effect, "local", "external") },
-		"idempotency_window": func(n node) { n.duration(&g.Window) },
-		"order":              func(n node) { n.oneOf(&g.Order, "none", "key") },
-		"topics":             func(n node) { n.texts(&g.Topics) },
-		"group_target":       func(n node) { n.text(&g.Target) },
+		"effect":             func(n node) { n.OneOf(&g.Effect, "local", "external") },
+		"idempotency_window": func(n node) { n.Duration(&g.Window) },
+		"order":              func(n node) { n.OneOf(&g.Order, "none", "key") },
+		"topics":             func(n node) { n.Texts(&g.Topics) },
+		"group_target":       func(n node) { n.Text(&g.Target) },
 	})
 	return g
 }
 
 func readEvidence(n node) *Evidence {
-	e := &Evidence{Pos: n.pos(), EventID: "event_id", ConsumerGroup: "consumer_group", ConsumedAt: "consumed_at"}
-	n.object(fields{
-		"connection":     func(n node) { n.text(&e.Connection) },
-		"table":          func(n node) { n.text(&e.Table) },
-		"event_id":       func(n node) { n.text(&e.EventID) },
+	e := &Evidence{Pos: n.Pos(), EventID: "event_id", ConsumerGroup: "consumer_group", ConsumedAt: "consumed_at"}
+	n.Object(fields{
+		"connection":     func(n node) { n.Text(&e.Connection) },
+		"table":          func(n node) { n.Text(&e.Table) },
+		"event_id":       func(n node) { n.Text(&e.EventID) },
 		"consumer_group": func(n node) { readColumn(n, &e.ConsumerGroup) },
 		"consumed_at":    func(n node) { readColumn(n, &e.ConsumedAt) },
-		"complete_since": func(n node) { n.date(&e.CompleteSince) },
-		"retention":      func(n node) { n.duration(&e.Retention) },
+		"complete_since": func(n node) { n.Date(&e.CompleteSince) },
+		"retention":      func(n node) { n.Duration(&e.Retention) },
 	}, "connection", "table", "complete_since")
 	return e
 }
 
 // readColumn reads a column's name; none stands for no column.
 func readColumn(n node, into *string) {
-	n.text(into)
+	n.Text(into)
 	if *into == "none" {
 		*into = ""
 	}
 }
 
 func readConsumer(n node) Consumer {
-	c := Consumer{Pos: n.pos(), Strategy: "consume_record", Retry: defaultRetry(), Concurrency: 1}
-	n.object(fields{
-		"group":       func(n node) { n.text(&c.Group) },
-		"cluster":     func(n node) { n.text(&c.Cluster) },
-		"topics":      func(n node) { n.texts(&c.Topics) },
-		"queue":       func(n node) { n.text(&c.Queue) },
-		"connection":  func(n node) { n.text(&c.Connection) },
+	c := Consumer{Pos: n.Pos(), Strategy: "consume_record", Retry: defaultRetry(), Concurrency: 1}
+	n.Object(fields{
+		"group":       func(n node) { n.Text(&c.Group) },
+		"cluster":     func(n node) { n.Text(&c.Cluster) },
+		"topics":      func(n node) { n.Texts(&c.Topics) },
+		"queue":       func(n node) { n.Text(&c.Queue) },
+		"connection":  func(n node) { n.Text(&c.Connection) },
 		"event_id":    func(n node) { readEventID(n, &c.EventID) },
-		"strategy":    func(n node) { n.oneOf(&c.Strategy, "consume_record", "unique_key", "state", "lock", "version") },
+		"strategy":    func(n node) { n.OneOf(&c.Strategy, "consume_record", "unique_key", "state", "lock", "version") },
 		"lock_keys":   func(n node) { c.LockKeys = readKeys(n) },
 		"effect":      func(n node) { readEffect(n, &c) },
 		"retry":       func(n node) { readRetry(n, &c.Retry) },
-		"dead_letter": func(n node) { n.text(&c.DeadLetter) },
-		"concurrency": func(n node) { n.whole(&c.Concurrency, 1) },
+		"dead_letter": func(n node) { n.Text(&c.DeadLetter) },
+		"concurrency": func(n node) { n.Whole(&c.Concurrency, 1) },
 	}, "group", "cluster", "connection", "event_id", "effect")
 	if (len(c.Topics) == 0) == (c.Queue == "") {
-		n.fail("has to have either topics, of Kafka, or queue, of RabbitMQ")
+		n.Fail("has to have either topics, of Kafka, or queue, of RabbitMQ")
 	}
 	return c
 }
 
 func readEffect(n node, c *Consumer) {
-	n.object(fields{
-		"sql":         func(n node) { n.text(&c.SQL) },
-		"verify":      func(n node) { n.text(&c.Verify) },
+	n.Object(fields{
+		"sql":         func(n node) { n.Text(&c.SQL) },
+		"verify":      func(n node) { n.Text(&c.Verify) },
 		"expect_rows": func(n node) { c.ExpectRows = readRows(n) },
 		"http":        func(n node) { c.HTTP = readHTTP(n) },
 	})
 	if (c.SQL == "") == (c.HTTP == nil) {
-		n.fail("has to have either sql or http")
+		n.Fail("has to have either sql or http")
 	}
 }
 
 // readKeys reads one value or a list of them for each name.
 func readKeys(n node) map[string][]string {
 	keys := map[string][]string{}
-	n.named(func(name string, v node) {
+	n.Named(func(name string, v node) {
 		var values []string
 		if v.Kind == yaml.SequenceNode {
-			v.texts(&values)
+			v.Texts(&values)
 		} else {
 			values = make([]string, 1)
-			v.text(&values[0])
+			v.Text(&values[0])
 		}
 		keys[name] = values
 	})
 	if n.Kind == yaml.MappingNode && len(keys) == 0 {
-		n.fail("names nothing to lock")
+		n.Fail("names nothing to lock")
 	}
 	return keys
 }
 
 func readRows(n node) *int64 {
 	var rows int
-	n.whole(&rows, 0)
+	n.Whole(&rows, 0)
 	wide := int64(rows)
 	return &wide
 }
 
 func readHTTP(n node) *HTTP {
 	h := &HTTP{Method: "POST", Timeout: defaultTimeout, IdempotencyKey: "event"}
-	n.object(fields{
-		"base":            func(n node) { n.text(&h.Base) },
-		"path":            func(n node) { n.text(&h.Path) },
-		"method":          func(n node) { n.oneOf(&h.Method, "POST", "PUT", "PATCH", "DELETE") },
+	n.Object(fields{
+		"base":            func(n node) { n.Text(&h.Base) },
+		"path":            func(n node) { n.Text(&h.Path) },
+		"method":          func(n node) { n.OneOf(&h.Method, "POST", "PUT", "PATCH", "DELETE") },
 		"headers":         func(n node) { readHeaders(n, h) },
 		"body":            func(n node) { readBody(n, &h.Body) },
 		"timeout":         func(n node) { readTimeout(n, &h.Timeout) },
-		"accept_202":      func(n node) { n.yes(&h.Accept202) },
-		"idempotency_key": func(n node) { n.oneOf(&h.IdempotencyKey, "event", "effect") },
+		"accept_202":      func(n node) { n.Yes(&h.Accept202) },
+		"idempotency_key": func(n node) { n.OneOf(&h.IdempotencyKey, "event", "effect") },
 	}, "base")
 	return h
 }
 
 func readHeaders(n node, h *HTTP) {
 	h.Headers = map[string]string{}
-	n.named(func(name string, v node) {
+	n.Named(func(name string, v node) {
 		var value string
-		v.text(&value)
+		v.Text(&value)
 		h.Headers[name] = value
 	})
 }
@@ -291,14 +291,14 @@ func readHeaders(n node, h *HTTP) {
 // readBody takes any tree: what its texts mean is the effect's business.
 func readBody(n node, into *any) {
 	if err := n.Decode(into); err != nil {
-		n.fail("cannot be read: %v", err)
+		n.Fail("cannot be read: %v", err)
 	}
 }
 
 func readTimeout(n node, into *time.Duration) {
-	n.duration(into)
+	n.Duration(into)
 	if *into <= 0 || *into > mostTimeout {
-		n.fail("has to be more than 0 and at most %s", mostTimeout)
+		n.Fail("has to be more than 0 and at most %s", mostTimeout)
 	}
 }
 
@@ -307,44 +307,44 @@ func defaultRetry() Retry {
 }
 
 func readRetry(n node, r *Retry) {
-	n.object(fields{
-		"mode":       func(n node) { n.oneOf(&r.Mode, "blocking", "non_blocking") },
-		"attempts":   func(n node) { n.whole(&r.Attempts, 0) },
-		"initial":    func(n node) { n.duration(&r.Initial) },
-		"multiplier": func(n node) { n.number(&r.Multiplier, 1) },
-		"max":        func(n node) { n.duration(&r.Max) },
-		"only":       func(n node) { n.texts(&r.Only) },
-		"exclude":    func(n node) { n.texts(&r.Exclude) },
+	n.Object(fields{
+		"mode":       func(n node) { n.OneOf(&r.Mode, "blocking", "non_blocking") },
+		"attempts":   func(n node) { n.Whole(&r.Attempts, 0) },
+		"initial":    func(n node) { n.Duration(&r.Initial) },
+		"multiplier": func(n node) { n.Number(&r.Multiplier, 1) },
+		"max":        func(n node) { n.Duration(&r.Max) },
+		"only":       func(n node) { n.Texts(&r.Only) },
+		"exclude":    func(n node) { n.Texts(&r.Exclude) },
 	})
 	if r.Max < r.Initial {
-		n.fail("max (%s) is less than initial (%s)", r.Max, r.Initial)
+		n.Fail("max (%s) is less than initial (%s)", r.Max, r.Initial)
 	}
 }
 
 func readURLs(n node, c *Config) {
-	n.named(func(name string, v node) {
+	n.Named(func(name string, v node) {
 		var base string
-		v.text(&base)
+		v.Text(&base)
 		u, err := url.Parse(base)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
-			v.fail("has to be a base address such as http://points.internal:8080, not %q", base)
+			v.Fail("has to be a base address such as http://points.internal:8080, not %q", base)
 		}
 		c.URLs[name] = strings.TrimRight(base, "/")
 	})
 }
 
 func readRetention(n node, r *Retention) {
-	r.Records.Pos = n.pos()
+	r.Records.Pos = n.Pos()
 	f := recordFields(&r.Records)
-	f["letters"] = func(n node) { n.duration(&r.Letters) }
-	n.object(f)
+	f["letters"] = func(n node) { n.Duration(&r.Letters) }
+	n.Object(f)
 }
 
 func readProxies(n node, into *[]string) {
-	n.texts(into)
+	n.Texts(into)
 	for _, p := range *into {
 		if _, err := netip.ParsePrefix(p); err != nil {
-			n.fail("%q has to be a range such as 10.0.0.0/8", p)
+			n.Fail("%q has to be a range such as 10.0.0.0/8", p)
 		}
 	}
 }

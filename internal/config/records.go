@@ -28,15 +28,15 @@ func recordFields(r *Records) fields {
 		"consume_records": func(n node) { readKeep(n, r) },
 		"archive": func(n node) {
 			var by string
-			n.oneOf(&by, "monthly")
+			n.OneOf(&by, "monthly")
 			r.Archive = true
 			if r.Hot == 0 {
 				r.Hot = defaultHot
 			}
 		},
 		"hot": func(n node) {
-			if n.duration(&r.Hot); r.Hot <= 0 {
-				n.fail("has to be more than 0")
+			if n.Duration(&r.Hot); r.Hot <= 0 {
+				n.Fail("has to be more than 0")
 			}
 		},
 	}
@@ -48,15 +48,15 @@ func readKeep(n node, r *Records) {
 	case "keep":
 		r.Forever = true
 	default:
-		if n.duration(&r.Keep); r.Keep == 0 {
-			n.fail("has to be computed, keep or a duration such as 90d")
+		if n.Duration(&r.Keep); r.Keep == 0 {
+			n.Fail("has to be computed, keep or a duration such as 90d")
 		}
 	}
 }
 
 func readRecords(n node) *Records {
-	r := &Records{Pos: n.pos()}
-	n.object(recordFields(r))
+	r := &Records{Pos: n.Pos()}
+	n.Object(recordFields(r))
 	return r
 }
 
@@ -65,12 +65,12 @@ func readRecords(n node) *Records {
 func (c *Config) checkRecords(bad *problems) {
 	for _, r := range c.allRecords() {
 		if r.Hot != 0 && !r.Archive {
-			bad.add(r.Pos.Problemf("hot is for archive: monthly: without an archive all records are in the table"))
+			bad.Add(r.Pos.Problemf("hot is for archive: monthly: without an archive all records are in the table"))
 		}
 	}
 	for _, conn := range c.Connections {
 		if conn.Kind != "postgres" && conn.Records != nil && conn.Records.Archive {
-			bad.add(conn.Records.Pos.Problemf("archive is for postgres connections, and %s is %s", conn.Name, conn.Kind))
+			bad.Add(conn.Records.Pos.Problemf("archive is for postgres connections, and %s is %s", conn.Name, conn.Kind))
 		}
 	}
 }

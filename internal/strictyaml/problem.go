@@ -1,9 +1,16 @@
-package config
+package strictyaml
 
 import (
 	"errors"
 	"fmt"
 )
+
+// Pos is where something stands in a file, for messages about it.
+type Pos struct {
+	File string
+	Line int
+	Key  string // path, such as consumers[0].connection
+}
 
 // Problem is one thing wrong in the file.
 type Problem struct {
@@ -30,13 +37,14 @@ func (p Pos) Problemf(format string, args ...any) error {
 // most is how many problems are worth reading at once.
 const most = 20
 
-// problems collects what is wrong in the order of the file.
-type problems []error
+// Problems collects what is wrong in the order of the file.
+type Problems []error
 
-func (p *problems) add(err error) { *p = append(*p, err) }
+// Add takes one more.
+func (p *Problems) Add(err error) { *p = append(*p, err) }
 
-// err joins the problems, one a line.
-func (p problems) err() error {
+// Err joins the problems, one a line.
+func (p Problems) Err() error {
 	if len(p) > most {
 		more := fmt.Errorf("and %d more", len(p)-most)
 		p = append(p[:most:most], more)
