@@ -87,7 +87,7 @@ func blame(err, earlier error, broken bool) error {
 func blameClaim(err error) error {
 	number := errorNumber(err)
 	switch {
-	case contention[number], interrupted[number]:
+	case contention[number], interrupted[number], consumer.OutcomeOf(err) == consumer.OutcomeContention:
 		return consumer.Contention(err)
 	case dataErrors[number], consumer.OutcomeOf(err) == consumer.OutcomePermanent:
 		return consumer.Permanent(err)

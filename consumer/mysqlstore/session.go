@@ -32,16 +32,22 @@ SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_AL
 // sessions connects and prepares the session.
 type sessions struct {
 	driver.Connector
-	settings string
+	settings []string
 }
 
 func newSessions(cfg *mysql.Config, o Options) (*sessions, error) {
+	settings := fmt.Sprintf(sqlSession, seconds(o.LockTimeout), o.StatementTimeout.Seconds(), o.StatementTimeout.Milliseconds())
+	return prepareSessions(cfg, o.Logger, sqlIsolation, settings)
+}
+
+// prepareSessions makes sessions that begin with the settings.
+func prepareSessions(cfg *mysql.Config, log *slog.Logger, settings ...string) (*sessions, error) {
 	cfg = cfg.Clone()
 	if err := cfg.Apply(mysql.Charset("utf8mb4", "")); err != nil {
 		return nil, err
 	}
 	cfg.Collation, cfg.InterpolateParams, cfg.MultiStatements, cfg.RejectReadOnly = "", true, false, true
-	cfg.Logger = driverLog{o.Logger}
+	cfg.Logger = driverLog{log}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 10 * time.Second
 	}
@@ -49,8 +55,7 @@ func newSessions(cfg *mysql.Config, o Options) (*sessions, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings := fmt.Sprintf(sqlSession, seconds(o.LockTimeout), o.StatementTimeout.Seconds(), o.StatementTimeout.Milliseconds())
-	return &sessions{Connector: connector, settings: settings}, nil
+	return &sessions{connector, settings}, nil
 }
 
 func seconds(d time.Duration) string {
@@ -63,7 +68,7 @@ func (s *sessions) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, set := range []string{sqlIsolation, s.settings} {
+	for _, set := range s.settings {
 		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, set, nil); err != nil {
 			conn.Close() //nolint:errcheck // it is being given up
 			return nil, fmt.Errorf("prepare session: %w", err)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -54,6 +53,7 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	pool  *sql.DB
 	limit time.Duration // of a statement
+	wait  time.Duration // for a key
 	bare  bool          // no consume records
 	log   *slog.Logger
 }
@@ -78,7 +78,7 @@ func Open(cfg *mysql.Config, o Options) (*Store, error) {
 	pool := sql.OpenDB(connector)
 	pool.SetMaxOpenConns(o.MaxConns)
 	pool.SetMaxIdleConns(o.MaxConns)
-	return &Store{pool: pool, limit: o.StatementTimeout + grace, log: o.Logger}, nil
+	return &Store{pool: pool, limit: o.StatementTimeout + grace, wait: o.LockTimeout, log: o.Logger}, nil
 }
 
 // grace is what the server gets to end a statement before its connection is cut.
@@ -86,8 +86,7 @@ const grace = 2 * time.Second
 
 // Unrecorded is the same store without mq_consume_record, for strategies that
 // rest on the business tables: it claims nothing and calls every event fresh. It
-// shares the pool: close one of the two. Keys cannot be locked in MySQL; where
-// rows exist, SELECT … FOR UPDATE them in one order.
+// shares the pool: close one of the two.
 func (s *Store) Unrecorded() consumer.Store[Tx] {
 	bare := *s
 	bare.bare = true
@@ -100,18 +99,7 @@ func (s *Store) Close() error { return s.pool.Close() }
 // Claim begins a transaction and inserts the records. consumed_at is UTC by the
 // database's clock, in whole seconds.
 func (s *Store) Claim(ctx context.Context, group string, ids []string) (consumer.Claim[Tx], error) {
-	c, err := s.begin(ctx)
-	if err != nil {
-		return nil, consumer.Unavailable(fmt.Errorf("connect to claim for %s: %w", group, err))
-	}
-	if c.bare = s.bare; c.bare {
-		return c, nil
-	}
-	if c.fresh, err = c.insert(ctx, group, slices.Sorted(slices.Values(ids))); err != nil {
-		c.Rollback(ctx)
-		return nil, blameClaim(fmt.Errorf("claim %d events for %s: %w", len(ids), group, err))
-	}
-	return c, nil
+	return s.ClaimKeys(ctx, group, ids, nil)
 }
 
 // begin takes a session, whose next statement begins a transaction.
@@ -125,11 +113,12 @@ func (s *Store) begin(ctx context.Context) (*claim, error) {
 
 // claim is one transaction that has inserted consume records.
 type claim struct {
-	tx    tx
-	fresh map[string]bool
-	bare  bool // no records, all is fresh
-	ended bool
-	log   *slog.Logger
+	tx     tx
+	fresh  map[string]bool
+	bare   bool // no records, all is fresh
+	locked bool // keys, perhaps not all of them
+	ended  bool
+	log    *slog.Logger
 }
 
 // Fresh reports whether this transaction inserted the record.
@@ -156,7 +145,7 @@ func (c *claim) Commit(ctx context.Context) error {
 	if err := c.commit(ctx); err != nil {
 		return c.Blame(fmt.Errorf("commit: %w", err))
 	}
-	c.release()
+	c.release(ctx)
 	return nil
 }
 
@@ -193,10 +182,11 @@ func (c *claim) Rollback(ctx context.Context) {
 		c.log.Debug("rollback failed, closing the connection", "error", err)
 		c.tx.discard()
 	}
-	c.release()
+	c.release(ctx)
 }
 
-func (c *claim) release() {
+func (c *claim) release(ctx context.Context) {
 	c.ended = true
+	c.unlock(ctx)
 	c.tx.end()
 }
