@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"sync"
 
@@ -11,16 +12,18 @@ import (
 )
 
 // connections are the pools on the business databases, made on demand: one that
-// only reads, and one for consumers by the writer's credential.
+// only reads, and one for consumers by the writer's credential. Those in MySQL
+// are in app_connections_mysql.go.
 type connections struct {
 	conf map[string]config.Connection
 
 	mu    sync.Mutex
 	pools map[string]*pgxpool.Pool // by name and access
+	mysql map[string]*sql.DB       // the same
 }
 
 func newConnections(all []config.Connection) *connections {
-	c := &connections{conf: map[string]config.Connection{}, pools: map[string]*pgxpool.Pool{}}
+	c := &connections{conf: map[string]config.Connection{}, pools: map[string]*pgxpool.Pool{}, mysql: map[string]*sql.DB{}}
 	for _, conn := range all {
 		c.conf[conn.Name] = conn
 	}
@@ -47,6 +50,9 @@ func (c *connections) open(ctx context.Context, key string, secret config.Secret
 	if pool := c.pools[key]; pool != nil {
 		return pool, nil
 	}
+	if err := c.needKind(key, "postgres"); err != nil {
+		return nil, err
+	}
 	url, err := secret.Value()
 	if err != nil {
 		return nil, err
@@ -70,5 +76,8 @@ func (c *connections) close() {
 	defer c.mu.Unlock()
 	for _, pool := range c.pools {
 		pool.Close()
+	}
+	for _, pool := range c.mysql {
+		pool.Close() //nolint:errcheck // it is being given up
 	}
 }
