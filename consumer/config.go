@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Config is what a consumer needs apart from its broker.
@@ -35,8 +37,11 @@ type Config[T any] struct {
 	// again: it doubles from 1/32 of this up to this. 0 is 15 s.
 	Outage time.Duration
 
-	Logger *slog.Logger     // nil: slog.Default()
-	Now    func() time.Time // nil: time.Now
+	Logger *slog.Logger         // nil: slog.Default()
+	Traces trace.TracerProvider // nil: otel.GetTracerProvider()
+
+	Now   func() time.Time                     // nil: time.Now
+	After func(time.Duration) <-chan time.Time // pauses of the worker; nil: time.After. For tests (consumertest.Clock)
 }
 
 // maxGroup is the widest group name that brokers and our table agree on.
@@ -66,6 +71,9 @@ func (c Config[T]) Complete() (Config[T], error) {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.After == nil {
+		c.After = time.After
 	}
 	return c, nil
 }

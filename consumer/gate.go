@@ -45,7 +45,7 @@ func (g *Gate) Wait(ctx context.Context) error { return g.pass(ctx, nil) }
 // error when either ends first, and also when the gate is open.
 func (g *Gate) pass(ctx context.Context, stop <-chan struct{}) error {
 	for {
-		if err := ended(ctx, stop); err != nil {
+		if err := over(ctx, stop); err != nil {
 			return err
 		}
 		g.mu.Lock()
@@ -62,7 +62,7 @@ func (g *Gate) pass(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-func ended(ctx context.Context, stop <-chan struct{}) error {
+func over(ctx context.Context, stop <-chan struct{}) error {
 	select {
 	case <-stop:
 		return ErrStopped

@@ -34,10 +34,14 @@ type Status struct {
 	Retried      int64       `json:"retried"`       // attempts that failed and were, or will be, repeated
 	DeadLettered int64       `json:"dead_lettered"` // confirmed dead letters
 	Discarded    int64       `json:"discarded"`
-	Contention   int64       `json:"contention"` // transactions repeated for contention
-	StaleAcks    int64       `json:"stale_acks"` // RabbitMQ: deliveries finished after their channel was lost, acknowledged when they come again
-	Reconnects   int64       `json:"reconnects"` // RabbitMQ: connections made anew after one was lost
-	LastError    string      `json:"last_error"` // "" if none yet
+	Transactions int64       `json:"transactions"`  // committed ones; how many deliveries each had is BatchSize
+	Fallbacks    int64       `json:"fallbacks"`     // batches rolled back for an event of theirs, whose deliveries then ran alone
+	Contention   int64       `json:"contention"`    // transactions repeated for contention: deadlocks, lock time-outs
+	BatchSize    Histogram   `json:"batch_size"`    // deliveries of committed transactions
+	ClaimSeconds Histogram   `json:"claim_seconds"` // from BEGIN until records and keys were claimed: waits for other transactions show here
+	StaleAcks    int64       `json:"stale_acks"`    // RabbitMQ: deliveries finished after their channel was lost, acknowledged when they come again
+	Reconnects   int64       `json:"reconnects"`    // RabbitMQ: connections made anew after one was lost. Kafka: memberships of the group lost
+	LastError    string      `json:"last_error"`    // "" if none yet
 	LastErrorAt  time.Time   `json:"last_error_at,omitzero"`
 	Assigned     []Partition `json:"assigned"`
 	Started      time.Time   `json:"started,omitzero"`

@@ -6,21 +6,30 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"time"
 )
 
 // transact claims the events of a chunk, runs the handlers of the fresh ones in
 // order and commits, all in one transaction. Copies of an id within the chunk
 // share one representative, so they are finished only with its commit.
-func (w *Worker[T]) transact(ctx context.Context, chunk []Delivery) error {
+func (w *Worker[T]) transact(ctx context.Context, chunk []Delivery) (err error) {
+	fresh, result := 0, resultDuplicate
+	ctx, span := w.traces.transaction(ctx, chunk)
+	defer func() { ended(span, result, err) }()
 	events, known := w.sieve(ctx, representatives(chunk))
-	fresh, err := w.attempt(ctx, events)
-	if err != nil {
+	if fresh, err = w.attempt(ctx, events, len(chunk) > 1); err != nil {
 		return err
 	}
 	w.remember(ctx, events)
+	if len(events) > 0 {
+		w.meter.committed(len(chunk))
+	}
 	w.meter.filtered.Add(filtered(chunk, known))
 	w.meter.consumed.Add(int64(fresh))
 	w.meter.duplicates.Add(int64(len(chunk) - fresh))
+	if fresh > 0 {
+		result = resultConsumed
+	}
 	return nil
 }
 
@@ -37,12 +46,15 @@ func representatives(chunk []Delivery) []Event {
 	return events
 }
 
-// attempt returns how many events took effect now.
-func (w *Worker[T]) attempt(ctx context.Context, events []Event) (fresh int, err error) {
+// attempt returns how many events took effect now. Each of several has a span of
+// its own.
+func (w *Worker[T]) attempt(ctx context.Context, events []Event, several bool) (fresh int, err error) {
 	if len(events) == 0 {
 		return 0, nil
 	}
+	began := time.Now()
 	claim, err := w.claim(ctx, events)
+	w.meter.claimed(time.Since(began))
 	if err != nil {
 		return 0, named(err, events)
 	}
@@ -50,7 +62,7 @@ func (w *Worker[T]) attempt(ctx context.Context, events []Event) (fresh int, err
 	var t tally
 	ctx = context.WithValue(ctx, tallyKey{}, &t)
 	todo := slices.DeleteFunc(slices.Clone(events), func(ev Event) bool { return !claim.Fresh(ev.ID) })
-	if err := w.handleAll(ctx, claim.Tx(), todo); err != nil {
+	if err := w.handleAll(ctx, claim.Tx(), todo, several); err != nil {
 		return 0, claim.Blame(named(err, todo))
 	}
 	if err := claim.Commit(ctx); err != nil {
@@ -59,12 +71,16 @@ func (w *Worker[T]) attempt(ctx context.Context, events []Event) (fresh int, err
 	return max(len(todo)-t.duplicates, 0), nil
 }
 
-func (w *Worker[T]) handleAll(ctx context.Context, tx T, events []Event) error {
+func (w *Worker[T]) handleAll(ctx context.Context, tx T, events []Event, several bool) error {
 	if w.cfg.BatchHandler != nil {
 		return w.handleBatch(ctx, tx, events)
 	}
+	handle := w.handle
+	if several {
+		handle = w.handleTraced
+	}
 	for _, ev := range events {
-		if err := w.handle(ctx, tx, ev); err != nil {
+		if err := handle(ctx, tx, ev); err != nil {
 			return err
 		}
 	}
@@ -108,6 +124,13 @@ func ids(events []Event) []string {
 func (w *Worker[T]) handle(ctx context.Context, tx T, ev Event) (err error) {
 	defer recovered(&err)
 	return w.cfg.Handler(ctx, tx, ev)
+}
+
+func (w *Worker[T]) handleTraced(ctx context.Context, tx T, ev Event) error {
+	ctx, span := w.traces.delivery(ctx, ev)
+	err := w.handle(ctx, tx, ev)
+	ended(span, resultConsumed, err)
+	return err
 }
 
 func (w *Worker[T]) handleBatch(ctx context.Context, tx T, events []Event) (err error) {

@@ -57,6 +57,14 @@ type Deferrer interface {
 	LongestPause() time.Duration
 }
 
+// systemOf is what a port says of its broker in traces: messaging.system.
+func systemOf(port Port) string {
+	if p, ok := port.(interface{ System() string }); ok {
+		return p.System()
+	}
+	return "unknown"
+}
+
 // Worker handles the deliveries of one partition in order, in batches of one
 // transaction each. It is for one goroutine.
 type Worker[T any] struct {
@@ -65,6 +73,7 @@ type Worker[T any] struct {
 	meter   *Meter
 	gate    *Gate
 	log     *slog.Logger
+	traces  tracing
 	size    int  // deliveries in the next transaction
 	lost    int  // transactions lost to contention in a row
 	outages int  // waits for something unavailable in a row
@@ -74,7 +83,7 @@ type Worker[T any] struct {
 // NewWorker makes a worker; cfg comes from Config.Complete.
 func NewWorker[T any](cfg Config[T], port Port, meter *Meter, gate *Gate) *Worker[T] {
 	return &Worker[T]{cfg: cfg, port: port, meter: meter, gate: gate, size: cfg.BatchSize,
-		log: cfg.Logger.With("consumer_group", cfg.Group)}
+		log: cfg.Logger.With("consumer_group", cfg.Group), traces: newTracing(cfg.Group, systemOf(port), cfg.Traces)}
 }
 
 // Process handles all deliveries, however long that takes, and reports each to
@@ -130,6 +139,7 @@ func (w *Worker[T]) step(ctx context.Context, stop <-chan struct{}, chunk []Deli
 	case OutcomeUnavailable:
 		return 0, w.outage(ctx, stop, err)
 	}
+	w.meter.fallbacks.Add(1)
 	w.log.Debug("batch rolled back, running its deliveries alone", "deliveries", len(chunk), "error", err)
 	w.shrink(len(chunk))
 	if n := culprit(chunk, err); n > 0 {
@@ -238,21 +248,26 @@ func (w *Worker[T]) backOff(ctx context.Context, stop <-chan struct{}, d *Delive
 	}
 	d.Attempt++
 	w.tellWaiting(true)
-	return false, sleep(ctx, stop, pause)
+	return false, w.sleep(ctx, stop, pause)
 }
 
 func (w *Worker[T]) putAside(ctx context.Context, stop <-chan struct{}, port Deferrer, l Letter, pause time.Duration) (done bool, _ error) {
+	ctx, span := w.traces.publishing(ctx, l, "retry")
 	err := w.confirmed(ctx, stop, func() (err error) {
 		done, err = port.Defer(ctx, l, pause)
 		return err
 	})
+	ended(span, "retry", err)
 	return done, err
 }
 
 // bury publishes a dead letter and waits until that is confirmed.
 func (w *Worker[T]) bury(ctx context.Context, stop <-chan struct{}, d Delivery, cause error) error {
 	w.meter.Note(cause, w.cfg.Now())
-	err := w.confirmed(ctx, stop, func() error { return w.port.DeadLetter(ctx, Letter{Event: d.Event, Err: cause}) })
+	letter := Letter{Event: d.Event, Err: cause}
+	sending, span := w.traces.publishing(ctx, letter, "dead letter")
+	err := w.confirmed(ctx, stop, func() error { return w.port.DeadLetter(sending, letter) })
+	ended(span, "dead_letter", err)
 	if err != nil {
 		return err
 	}
@@ -297,7 +312,7 @@ func (w *Worker[T]) contended(ctx context.Context, stop <-chan struct{}, err err
 	w.log.Debug("transaction lost to contention", "error", err)
 	most := min(contentionFirst<<min(w.lost, 10), contentionMost)
 	w.lost++
-	return sleep(ctx, stop, time.Millisecond+rand.N(most))
+	return w.sleep(ctx, stop, time.Millisecond+rand.N(most))
 }
 
 // outage waits for something that is down. Asking goes on for ever.
@@ -307,14 +322,12 @@ func (w *Worker[T]) outage(ctx context.Context, stop <-chan struct{}, err error)
 	w.outages++
 	w.log.Warn("waiting for what is unavailable", "error", err, "after", pause)
 	w.tellWaiting(true)
-	return sleep(ctx, stop, pause-rand.N(pause/4+1))
+	return w.sleep(ctx, stop, pause-rand.N(pause/4+1))
 }
 
-func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+func (w *Worker[T]) sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) error {
 	select {
-	case <-timer.C:
+	case <-w.cfg.After(d):
 		return nil
 	case <-stop:
 		return ErrStopped

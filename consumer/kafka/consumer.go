@@ -34,6 +34,7 @@ type Consumer[T any] struct {
 	running    bool
 	preparing  bool         // waiting for store or broker before joining the group
 	owned      atomic.Int64 // how many partitions there are
+	evicted    atomic.Int64 // how often the broker had given our partitions to others
 	admin      atomic.Pointer[kadm.Client]
 }
 

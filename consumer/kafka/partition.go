@@ -202,6 +202,9 @@ func (p *partition[T]) cut() []*kgo.Record {
 	return batch
 }
 
+// System names the broker in traces.
+func (p *partition[T]) System() string { return "kafka" }
+
 // Done moves the partition's offset past the next n records of the batch.
 func (p *partition[T]) Done(n int) {
 	p.mu.Lock()

@@ -32,7 +32,10 @@ func (c *Consumer[T]) revoked(_ context.Context, client *kgo.Client, which map[s
 // lost discards: another member owns the partitions already, so that a commit of
 // ours would come too late. What a transaction still does is a duplicate there.
 func (c *Consumer[T]) lost(_ context.Context, client *kgo.Client, which map[string][]int32) {
-	c.giveBack(client, c.pick(which), false)
+	if gone := c.pick(which); len(gone) > 0 {
+		c.evicted.Add(1)
+		c.giveBack(client, gone, false)
+	}
 }
 
 // giveBack ends the partitions' workers, within the finish time-out when they

@@ -33,7 +33,7 @@ func (c *Consumer[T]) Resume() {
 // Status is what the consumer is doing now.
 func (c *Consumer[T]) Status() consumer.Status {
 	s := consumer.Status{Group: c.cfg.Group, Topics: topics{group: c.cfg.Group, opts: c.opts, retries: c.retries}.subscribed(),
-		Assigned: []consumer.Partition{}}
+		Assigned: []consumer.Partition{}, Reconnects: c.evicted.Load()}
 	c.meter.Fill(&s)
 	waiting := false
 	for _, p := range c.all() {

@@ -166,6 +166,9 @@ func (s *session[T]) await(n int, until <-chan time.Time) bool {
 	}
 }
 
+// System names the broker in traces.
+func (s *session[T]) System() string { return "rabbitmq" }
+
 // Done acknowledges the next n deliveries of the batch.
 func (s *session[T]) Done(n int) {
 	tokens := make([]token, n)
