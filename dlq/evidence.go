@@ -2,19 +2,16 @@ package dlq
 
 import (
 	"context"
+	"database/sql"
 	"errors"
-	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"oncemore/consumer/pgstore"
 )
 
 const (
@@ -41,12 +38,28 @@ type answers struct {
 
 // evidencePlace is what makes two groups' evidence one statement.
 type evidencePlace struct {
-	pool                                      *pgxpool.Pool
+	pool                                      *pgxpool.Pool // exactly one of pool and mysql is set
+	mysql                                     *sql.DB
 	connection, table, event, group, consumed string
+	value                                     string // stands in the group column; "": the group's name
+	where                                     string // further condition on the rows; "": none
 }
 
 func (e Evidence) place() evidencePlace {
-	return evidencePlace{e.Pool, e.Connection, e.Table, e.EventID, e.ConsumerGroup, e.ConsumedAt}
+	return evidencePlace{e.Pool, e.MySQL, e.Connection, e.Table, e.EventID, e.ConsumerGroup, e.ConsumedAt, e.GroupValue, e.Where}
+}
+
+// inColumn is what the group column of the question's rows holds.
+func (p evidencePlace) inColumn(q question) string {
+	if p.value != "" {
+		return p.value
+	}
+	return q.group
+}
+
+// columnNames are the columns that a look-up reads.
+func (p evidencePlace) columnNames() []string {
+	return slices.DeleteFunc([]string{p.event, p.group, p.consumed}, func(name string) bool { return name == "" })
 }
 
 // lookUp asks every evidence table, side by side, each in as few statements as
@@ -71,7 +84,13 @@ func (p evidencePlace) ask(ctx context.Context, questions map[question]bool, clo
 	a := answers{records: map[question]record{}}
 	ctx, cancel := context.WithTimeout(ctx, evidenceTimeout)
 	defer cancel()
-	err := p.askAll(ctx, questions, a.records)
+	err := errNoPool
+	switch {
+	case p.pool != nil:
+		err = p.askPostgres(ctx, questions, a.records)
+	case p.mysql != nil:
+		err = p.askMySQL(ctx, questions, a.records)
+	}
 	if err != nil {
 		r := p.failure(ctx, err, clock())
 		a.failed = &r
@@ -81,7 +100,7 @@ func (p evidencePlace) ask(ctx context.Context, questions map[question]bool, clo
 
 var (
 	errNoPool     = errors.New("dlq: evidence connection is not open")
-	errReplica    = errors.New("dlq: evidence connection is a replica")
+	errReplica    = errors.New("dlq: evidence connection is a replica that has not caught up")
 	errNoTable    = errors.New("table does not exist")
 	errNoColumn   = errors.New("column does not exist")
 	errColumnType = errors.New("column type cannot hold an event id")
@@ -90,192 +109,44 @@ var (
 // failure is the reason for a verdict of unknown.
 func (p evidencePlace) failure(ctx context.Context, err error, at time.Time) Reason {
 	var pg *pgconn.PgError
+	var my *mysql.MySQLError
 	switch {
 	case errors.Is(err, errReplica):
 		return reason("reason.unknown.evidence_replica", "connection", p.connection, "at", instant(at))
 	case errors.Is(err, errNoTable), errors.Is(err, errNoColumn), errors.Is(err, errColumnType):
 		return reason("reason.unknown.evidence_table", "table", p.table, "connection", p.connection, "at", instant(at), "error", err.Error())
-	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.As(err, &pg) && pg.Code == "57014":
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.As(err, &pg) && pg.Code == "57014", errors.As(err, &my) && slices.Contains(mysqlTimedOut, my.Number):
 		return reason("reason.unknown.evidence_timeout", "connection", p.connection, "seconds", int(evidenceTimeout.Seconds()), "at", instant(at))
 	case errors.As(err, &pg) && strings.HasPrefix(pg.Code, "42"):
 		return reason("reason.unknown.evidence_table", "table", p.table, "connection", p.connection, "at", instant(at), "error", pg.Message)
+	case errors.As(err, &my) && !slices.Contains(mysqlAway, my.Number):
+		return reason("reason.unknown.evidence_table", "table", p.table, "connection", p.connection, "at", instant(at), "error", my.Message)
 	}
 	return reason("reason.unknown.evidence", "connection", p.connection, "at", instant(at))
 }
 
-func (p evidencePlace) askAll(ctx context.Context, questions map[question]bool, into map[question]record) error {
-	if p.pool == nil {
-		return errNoPool
-	}
-	conn, err := p.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	columns, err := p.columns(ctx, conn)
-	if err != nil {
-		return err
-	}
-	batch := make([]question, 0, min(len(questions), evidencePairs))
-	for q := range questions {
-		if !columns.event.holds(q.event) || p.group != "" && !columns.group.holds(q.group) {
-			continue // a column of this type has no such value
-		}
-		batch = append(batch, q)
-		if len(batch) == evidencePairs {
-			if err := p.statement(ctx, conn, columns, batch, into); err != nil {
-				return err
-			}
-			batch = batch[:0]
-		}
-	}
-	if len(batch) == 0 {
-		return nil
-	}
-	return p.statement(ctx, conn, columns, batch, into)
+// Errors of MySQL and MariaDB that do not speak of the table: the statement took
+// too long, or the server is busy, going or refuses the account.
+var (
+	mysqlTimedOut = []uint16{1969, 3024, 1205, 1317}
+	mysqlAway     = []uint16{1040, 1045, 1053, 1129, 1130, 1203, 1226}
+)
+
+// EvidenceAnswer is what one look-up said, for people who try a configuration.
+type EvidenceAnswer struct {
+	Found      bool
+	EventID    string     // as stored, where one was found
+	Exact      bool       // the same bytes; false: equal by the column's collation only
+	ConsumedAt *time.Time // nil where no column says
+	Failed     *Reason    // why it could not be asked
+	Took       time.Duration
 }
 
-// columnType is a column's type without its length: a cast to varchar(64) would
-// cut an id, and then find another event's record.
-type columnType struct {
-	name     string // regtype
-	category string // pg_type.typcategory: S string, N number, U user-defined (uuid)
+// Ask looks one event of a group up, as a verdict does.
+func (e Evidence) Ask(ctx context.Context, event, group string) EvidenceAnswer {
+	began := time.Now()
+	q := question{event, group}
+	a := e.place().ask(ctx, map[question]bool{q: true}, time.Now)
+	r, found := a.records[q]
+	return EvidenceAnswer{Found: found, EventID: r.found, Exact: r.exact, ConsumedAt: r.at, Failed: a.failed, Took: time.Since(began)}
 }
-
-func (c columnType) text() bool { return c.category == "S" || c.name == "citext" }
-
-func (c columnType) usable() bool {
-	return c.text() || c.name == "uuid" || c.name == "bigint" || c.name == "integer"
-}
-
-// holds reports whether the type can hold the value at all; asking for another
-// would fail the whole statement.
-func (c columnType) holds(value string) bool {
-	var err error
-	switch c.name {
-	case "uuid":
-		_, err = uuid.Parse(value)
-	case "bigint":
-		_, err = strconv.ParseInt(value, 10, 64)
-	case "integer":
-		_, err = strconv.ParseInt(value, 10, 32)
-	}
-	return err == nil
-}
-
-type evidenceColumns struct {
-	event, group columnType
-	archive      string // where older records are, quoted; "": nowhere else
-}
-
-const sqlEvidenceColumns = `
-SELECT pg_is_in_recovery(), to_regclass(@table) IS NOT NULL, to_regclass(@archive::text) IS NOT NULL,
-  (SELECT array_agg(array[a.attname::text, a.atttypid::regtype::text, t.typcategory::text])
-   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-   WHERE a.attrelid = to_regclass(@table) AND a.attnum > 0 AND NOT a.attisdropped)`
-
-func (p evidencePlace) columns(ctx context.Context, conn *pgxpool.Conn) (evidenceColumns, error) {
-	var c evidenceColumns
-	var replica, there, archived bool
-	var rows [][]string
-	archive := p.archive()
-	args := pgx.NamedArgs{"table": quoted(p.table), "archive": archive}
-	err := conn.QueryRow(ctx, sqlEvidenceColumns, args).Scan(&replica, &there, &archived, &rows)
-	switch {
-	case err != nil:
-		return c, err
-	case replica:
-		return c, errReplica
-	case !there:
-		return c, errNoTable
-	}
-	if archived {
-		c.archive = *archive
-	}
-	types := map[string]columnType{}
-	for _, row := range rows {
-		name := row[1]
-		if name == "character" {
-			name = "bpchar" // in a cast, character means character(1)
-		}
-		types[row[0]] = columnType{name, row[2]}
-	}
-	c.event, c.group = types[p.event], types[p.group]
-	for _, name := range []string{p.event, p.group, p.consumed} {
-		if name != "" && types[name].name == "" {
-			return c, fmt.Errorf("%w: %s", errNoColumn, name)
-		}
-	}
-	if !c.event.usable() || p.group != "" && !c.group.usable() {
-		return c, fmt.Errorf("%w: %s is %s", errColumnType, p.event, c.event.name)
-	}
-	return c, nil
-}
-
-// statement asks for up to evidencePairs pairs at once. Values are cast to the
-// columns' own types, so that the index serves; names are quoted.
-func (p evidencePlace) statement(ctx context.Context, conn *pgxpool.Conn, c evidenceColumns, batch []question, into map[question]record) error {
-	events, groups := make([]string, len(batch)), make([]string, len(batch))
-	for i, q := range batch {
-		events[i], groups[i] = q.event, q.group
-	}
-	rows, err := conn.Query(ctx, p.sql(c), events, groups)
-	if err != nil {
-		return err
-	}
-	var i int32
-	var r record
-	_, err = pgx.ForEachRow(rows, []any{&i, &r.found, &r.at}, func() error {
-		q := batch[i-1]
-		r.exact = !c.event.text() || strings.TrimRight(r.found, " ") == q.event
-		if known, ok := into[q]; !ok || r.exact && !known.exact {
-			into[q] = r
-		}
-		r.at = nil
-		return nil
-	})
-	return err
-}
-
-func (p evidencePlace) sql(c evidenceColumns) string {
-	event := pgx.Identifier{p.event}.Sanitize()
-	join, consumed, groupType := "", "NULL", "text"
-	if p.group != "" {
-		join = " AND m." + pgx.Identifier{p.group}.Sanitize() + " = u.g"
-		groupType = c.group.name
-	}
-	if p.consumed != "" {
-		consumed = "m." + pgx.Identifier{p.consumed}.Sanitize()
-	}
-	return fmt.Sprintf(`SELECT u.i::int, m.%[1]s::text, %[2]s::timestamptz
-FROM unnest($1::text[]::%[3]s[], $2::text[]::%[4]s[]) WITH ORDINALITY u(e, g, i)
-JOIN %[5]s m ON m.%[1]s = u.e%[6]s`, event, consumed, c.event.name, groupType, p.from(c), join)
-}
-
-// archive is where pgstore moves old records of its table, quoted; nil for a
-// table of another kind.
-func (p evidencePlace) archive() *string {
-	if p.table != pgstore.Table && !strings.HasSuffix(p.table, "."+pgstore.Table) {
-		return nil
-	}
-	name := quoted(strings.TrimSuffix(p.table, pgstore.Table) + pgstore.Archive)
-	return &name
-}
-
-// from is the table, together with its archive where there is one: in one
-// statement, a record that moves meanwhile is seen in one of the two.
-func (p evidencePlace) from(c evidenceColumns) string {
-	if c.archive == "" {
-		return quoted(p.table)
-	}
-	var columns []string
-	for _, name := range []string{p.event, p.group, p.consumed} {
-		if name != "" {
-			columns = append(columns, pgx.Identifier{name}.Sanitize())
-		}
-	}
-	return fmt.Sprintf("(SELECT %[1]s FROM %[2]s UNION ALL SELECT %[1]s FROM %[3]s)", strings.Join(columns, ", "), quoted(p.table), c.archive)
-}
-
-// quoted quotes a table's name that may carry its schema.
-func quoted(table string) string { return pgx.Identifier(strings.Split(table, ".")).Sanitize() }

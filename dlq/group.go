@@ -1,6 +1,7 @@
 package dlq
 
 import (
+	"database/sql"
 	"slices"
 	"time"
 
@@ -33,12 +34,15 @@ type Group struct {
 
 // Evidence says where a group's consume records are looked up.
 type Evidence struct {
-	Connection    string // name in the config
-	Pool          *pgxpool.Pool
-	Table         string // may be schema-qualified
-	EventID       string // column names
-	ConsumerGroup string
-	ConsumedAt    string
+	Connection    string        // name in the config
+	Pool          *pgxpool.Pool // exactly one of Pool and MySQL is set
+	MySQL         *sql.DB       // MySQL 8.0 or MariaDB 10.6 and newer
+	Table         string        // may be schema-qualified
+	EventID       string        // column names
+	ConsumerGroup string        // "": all rows are the group's
+	GroupValue    string        // what the group column holds; "": the group's name
+	ConsumedAt    string        // "": no column says when
+	Where         string        // further condition on the rows, as SQL of the database; "": none
 	CompleteSince time.Time     // no record of an event older than this proves nothing
 	Retention     time.Duration // 0: kept for ever
 }
