@@ -18,13 +18,14 @@ type detect struct {
 	source       *regexp.Regexp
 	property     propertyPrefix
 	bodyKeys     []string
+	body         *regexp.Regexp
 }
 
 type propertyPrefix struct{ name, value string }
 
 func (d *detect) empty() bool {
 	return len(d.anyHeader)+len(d.allHeaders)+len(d.headerPrefix)+len(d.noneHeader)+len(d.bodyKeys) == 0 &&
-		d.source == nil && d.property.name == ""
+		d.source == nil && d.body == nil && d.property.name == ""
 }
 
 func (d *detect) matches(v *view) bool {
@@ -34,7 +35,8 @@ func (d *detect) matches(v *view) bool {
 		!slices.ContainsFunc(d.noneHeader, v.has) &&
 		(d.source == nil || d.source.MatchString(v.source())) &&
 		(d.property.name == "" || v.propertyStarts(d.property)) &&
-		(len(d.bodyKeys) == 0 || v.bodyHas(d.bodyKeys))
+		(len(d.bodyKeys) == 0 || v.bodyHas(d.bodyKeys)) &&
+		(d.body == nil || d.body.Match(v.Value))
 }
 
 // view is a message while it is read: the body is parsed once, when first asked.

@@ -36,6 +36,12 @@ type dialect struct {
 	eventID          []locator
 	strip            []stripRule
 	keep             []string
+
+	// What a replay over RabbitMQ does besides stripping headers.
+	wrap           wrap
+	edits, notices []bodyRule
+	sets           []setRule
+	refusal        string // why nothing of it can be replayed; "": it can
 }
 
 // field is one thing a dialect knows, with the places to look for it, best first.

@@ -60,6 +60,11 @@ func (v *view) configuredID(conf Configured) (eventID, bool) {
 			return id, true
 		}
 	}
+	if conf.EventIDProperty != "" {
+		if id, ok := idFrom(v.Properties[conf.EventIDProperty]); ok {
+			return id, true
+		}
+	}
 	if conf.EventIDJSON == "" {
 		return eventID{}, false
 	}

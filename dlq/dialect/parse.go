@@ -237,16 +237,19 @@ func (p *parser) dialect(n node) entry {
 		"dlq_naming":          p.naming,
 		"strip_on_replay":     func(v node) { e.strip = p.stripRules(v) },
 		"keep_on_replay":      p.texts(&e.keep),
-		"set_on_replay":       p.setOnReplay,
-		"replay_body":         p.replayBody,
-		"replay_properties":   p.replayProperties,
-		"edit_body_on_replay": p.editBody,
+		"set_on_replay":       func(v node) { e.sets = p.setOnReplay(v) },
+		"replay_body":         func(v node) { p.replayBody(v, &e.wrap) },
+		"replay_properties":   func(v node) { p.replayProperties(v, &e.wrap) },
+		"edit_body_on_replay": func(v node) { e.edits = p.bodyRules(v) },
+		"notice_on_replay":    func(v node) { e.notices = p.bodyRules(v) },
+		"refuse_replay":       p.text(&e.refusal),
 		"since":               ignore,
 		"notes":               ignore,
 		"source":              ignore,
 		"x_death_entry":       ignore,
 	}, "id", "name", "broker", "priority", "detect", "fields", "strip_on_replay")
 	e.priority = int(priority)
+	p.checkReplay(n, &e.dialect)
 	if e.broker != "" && e.detect.empty() != (e.id == e.broker+unknownSuffix) {
 		p.fail(node{n.Node, join(n.key, "detect")}, "only %s%s matches everything", e.broker, unknownSuffix)
 	}
@@ -262,6 +265,7 @@ func (p *parser) detect(n node) detect {
 		"none_header":   p.texts(&d.noneHeader),
 		"source_regex":  p.pattern(&d.source, 0),
 		"body_keys":     p.texts(&d.bodyKeys),
+		"body_regex":    p.pattern(&d.body, 0),
 		"property_prefix": func(v node) {
 			p.keys(v, map[string]func(node){"name": p.text(&d.property.name), "value": p.text(&d.property.value)}, "name", "value")
 		},
@@ -406,7 +410,7 @@ func (p *parser) stripRules(n node) []stripRule {
 	var rules []stripRule
 	p.items(n, func(item node) {
 		var r stripRule
-		p.keys(item, map[string]func(node){"name": p.text(&r.name), "prefix": p.text(&r.prefix), "reason": ignore})
+		p.keys(item, map[string]func(node){"name": p.text(&r.name), "prefix": p.text(&r.prefix), "reason": p.text(&r.reason)})
 		if (r.name == "") == (r.prefix == "") {
 			p.fail(item, "needs either name or prefix")
 			return
@@ -414,35 +418,6 @@ func (p *parser) stripRules(n node) []stripRule {
 		rules = append(rules, r)
 	})
 	return rules
-}
-
-// What a replay over RabbitMQ sets, unwraps and edits is checked here, so that a
-// file is sound as a whole; Kafka's dialects have none of it.
-
-func (p *parser) setOnReplay(n node) {
-	p.items(n, func(item node) {
-		p.keys(item, map[string]func(node){"name": ignore, "type": ignore, "value": ignore}, "name", "type", "value")
-	})
-}
-
-func (p *parser) replayBody(n node) {
-	var at path
-	var forms []string
-	p.keys(n, map[string]func(node){"path": p.path(&at), "forms": p.texts(&forms)}, "path")
-}
-
-func (p *parser) replayProperties(n node) {
-	var at path
-	var header string
-	p.keys(n, map[string]func(node){"path": p.path(&at), "header": p.text(&header)}, "path")
-}
-
-func (p *parser) editBody(n node) {
-	p.items(n, func(item node) {
-		var at path
-		var action string
-		p.keys(item, map[string]func(node){"path": p.path(&at), "action": p.oneOf(&action, "remove"), "reason": ignore}, "path", "action")
-	})
 }
 
 func (p *parser) eventIDHeaders(n node) []idPlace {

@@ -206,3 +206,22 @@ func validJSON(b []byte) bool {
 	b = bytes.TrimLeft(b, " \t\r\n")
 	return len(b) > 0 && json.Valid(b)
 }
+
+// String is the path as files write it.
+func (p path) String() string {
+	var b strings.Builder
+	for i, s := range p {
+		switch s.kind {
+		case byIndex:
+			fmt.Fprintf(&b, "[%d]", s.index)
+		case each:
+			b.WriteString("[*]")
+		default:
+			if i > 0 {
+				b.WriteByte('.')
+			}
+			b.WriteString(s.key)
+		}
+	}
+	return b.String()
+}

@@ -25,13 +25,13 @@ func (s *Set) Read(msg *Message, conf Configured) *Reading {
 			continue
 		}
 		v.fields[f.name] = value
-		if f.name == "origin_topic" {
+		if f.name == "origin_topic" || f.name == "origin_queue" && d.id == RabbitMQ+unknownSuffix {
 			r.OriginGuessed = by.from == fromSource
 		}
 	}
 	r.fields = v.fields
 	r.take()
-	r.configure(conf)
+	r.configure(msg.Broker, conf)
 	r.CarriesValue = d.id != shareGroup || msg.Value != nil || msg.Key != nil
 	r.Framed = framed(msg.Value)
 	s.readEventID(d, v, conf, r)
@@ -92,7 +92,20 @@ func (r *Reading) take() {
 	r.ExceptionMessage = r.text("exception_message")
 	r.Attempts = r.int32("attempts")
 	r.FailedAt = r.time("failed_at")
+	if known(r.OriginQueue) || r.OriginExchange == nil || *r.OriginExchange != "" || !known(r.OriginRoutingKey) {
+		return
+	}
+	r.OriginQueue = r.OriginRoutingKey // the default exchange routes to the queue of the key's name
 }
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func known(s *string) bool { return s != nil && *s != "" }
 
 func (r *Reading) text(name string) *string {
 	if s := r.textOrEmpty(name); s != nil && *s != "" {
@@ -128,9 +141,16 @@ func (r *Reading) time(name string) *time.Time {
 }
 
 // configure applies what the operator knows better.
-func (r *Reading) configure(conf Configured) {
-	if conf.Origin != "" && (r.OriginTopic == nil || r.OriginGuessed) {
-		r.OriginTopic, r.OriginGuessed = &conf.Origin, false
+func (r *Reading) configure(broker string, conf Configured) {
+	origin := &r.OriginTopic
+	if broker == RabbitMQ {
+		origin = &r.OriginQueue
+		if queue, mapped := conf.Transports[deref(r.text("origin_transport"))]; mapped && !known(*origin) {
+			*origin = &queue
+		}
+	}
+	if conf.Origin != "" && (!known(*origin) || r.OriginGuessed) {
+		*origin, r.OriginGuessed = &conf.Origin, false
 	}
 	if conf.Group != "" && r.Group == nil {
 		r.Group = &conf.Group

@@ -44,8 +44,11 @@ type Message struct {
 type Configured struct {
 	EventIDHeader string // header that holds the event id; wins over every other place
 	EventIDJSON   string // path in a JSON value, such as $.eventId; after the header
-	Origin        string // origin topic; used where the dialect only guesses or does not say
+	Origin        string // origin topic, or queue of RabbitMQ; used where the dialect only guesses or does not say
 	Group         string // consumer group; used where the dialect names none
+
+	EventIDProperty string            // AMQP property that holds the event id, such as message_id; after the header
+	Transports      map[string]string // queue of each transport that a framework names in place of a queue
 }
 
 // Reading is what a dialect says about a message. Nil: the message does not say,

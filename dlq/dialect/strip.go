@@ -13,7 +13,7 @@ const (
 )
 
 // stripRule names headers that a replay leaves out: one, or all with a prefix.
-type stripRule struct{ name, prefix string }
+type stripRule struct{ name, prefix, reason string }
 
 func (r stripRule) covers(name string) bool {
 	if r.prefix != "" {
@@ -48,13 +48,24 @@ func (s *Set) Strip(id string, headers []Header) ([]Header, error) {
 }
 
 func (d *dialect) strips(name string, value []byte) bool {
-	return name == HeaderReplay || name == HeaderItem || d.rewrittenType(name, value) || d.owns(name)
+	return name == HeaderReplay || name == HeaderItem || d.rewrittenType(name, value) || d.owns(name) ||
+		d.broker == RabbitMQ && brokersOwn(name)
 }
 
 // owns reports a header that the dialect's writer puts on its dead letters.
 func (d *dialect) owns(name string) bool {
 	return !slices.Contains(d.keep, name) &&
 		slices.ContainsFunc(d.strip, func(r stripRule) bool { return r.covers(name) })
+}
+
+// reasonOf says why a replay leaves a header out, so far as the file does.
+func (d *dialect) reasonOf(name string) string {
+	for _, r := range d.strip {
+		if r.covers(name) {
+			return r.reason
+		}
+	}
+	return ""
 }
 
 // rewrittenType reports a type header that names a byte array: a template with a
