@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // replaySuffix makes a group's own replay topic.
@@ -133,7 +134,9 @@ func (j *Judge) addGroups(q *inquiry, view *clusterView) {
 	}
 	readers := func(topic string, reach bool) {
 		for _, g := range slices.Concat(view.Readers[topic], j.groups.Reading(s.Cluster, topic)) {
-			reached[g] = reached[g] || reach
+			if q.route == nil || !q.route.readBy(g, topic) {
+				reached[g] = reached[g] || reach
+			}
 		}
 	}
 	if q.route != nil {
@@ -159,6 +162,25 @@ func (j *Judge) addGroups(q *inquiry, view *clusterView) {
 		q.groups[0].blocked = &q.noRoute
 	}
 }
+
+// readBy reports whether the reader is the route's group under another name.
+func (r Route) readBy(reader, topic string) bool {
+	return r.Group != "" && topic == r.Topic && reader == retryReader(r.Group, topic)
+}
+
+// retryReader is the name under which Spring Kafka reads a retry topic of the
+// group: orders-retry-0 as points-retry-0 (EndpointCustomizerFactory). It is one
+// duty with one set of consume records. "" for other topics.
+func retryReader(group, topic string) string {
+	if at := strings.LastIndex(topic, retryInfix); at > 0 {
+		return group + topic[at:]
+	}
+	return ""
+}
+
+// retryInfix is what follows the origin's name in a retry topic's, in Spring
+// Kafka's way and in ours.
+const retryInfix = "-retry"
 
 func rank(name, own string) int {
 	if name == own {

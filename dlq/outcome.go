@@ -136,6 +136,9 @@ func (w *watch) settle(ctx context.Context, claims []pendingClaim) (bool, error)
 func (w *watch) look(ctx context.Context, c pendingClaim) sighting {
 	target := w.targets[c.TargetID]
 	commits, ok := w.committed(ctx, target.Cluster, c.Group)
+	if _, own := commits.Lookup(target.Topic, c.Partition); ok && !own && target.kind() == ToGroup {
+		commits, ok = w.committed(ctx, target.Cluster, retryReader(c.Group, target.Topic))
+	}
 	s := sighting{
 		before: c.Before, offset: c.Offset, topic: target.Topic, cluster: target.Cluster,
 		overdue: c.Overdue, waited: w.r.opts.SettleAfter, drained: c.Covered && w.drained,
@@ -189,11 +192,19 @@ func (w *watch) noteRetryTopics(ctx context.Context, on *Cluster) {
 	}
 	for _, t := range w.targets {
 		for name := range topics {
-			if t.Cluster == on.Name && strings.HasPrefix(name, t.Topic+"-retry") {
+			if t.Cluster == on.Name && name != t.Topic && strings.HasPrefix(name, originOfRetry(t.Topic)+retryInfix) {
 				w.retries[Route{Cluster: t.Cluster, Topic: t.Topic}] = true
 			}
 		}
 	}
+}
+
+// originOfRetry is the topic whose failures a retry topic takes, or the topic itself.
+func originOfRetry(topic string) string {
+	if at := strings.LastIndex(topic, retryInfix); at > 0 {
+		return topic[:at]
+	}
+	return topic
 }
 
 // readRecords judges the items of which a group has passed, and those that are
