@@ -1,4 +1,4 @@
-.PHONY: test soak lint generate bench demo build
+.PHONY: test soak interop lint generate bench demo build
 
 test:     ## everything against real servers, as CI does
 	scripts/test unit
@@ -6,13 +6,16 @@ test:     ## everything against real servers, as CI does
 soak:     ## the tests that take minutes, on servers of their own
 	scripts/test soak
 
+interop:  ## dead letters and consume records of a Spring application, built by Maven
+	scripts/test interop
+
 lint:
 	gofmt -l . && go vet ./... && go tool staticcheck ./...
 
 generate: ## pages from their templates
 	go tool templ generate -path views
 
-bench:    ## consume and drain, against what the database itself can do
+bench:    ## figures, against what database, broker and Spring do in the same run
 	scripts/test bench
 
 demo:

@@ -30,7 +30,8 @@ var arrows = map[string][]string{
 	"migrations/pgtest": {"migrations", "internal"},
 	"internal":          {"consumer"},
 	"cmd":               {"web", "dlq", "consumer", "internal", "views", "static", "migrations", "bench"},
-	"bench":             {"dlq", "consumer", "internal", "migrations"},
+	"bench":             {"dlq", "consumer", "internal", "migrations", "interop"},
+	"interop":           {},
 	"examples":          {"consumer"},
 }
 
