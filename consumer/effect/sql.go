@@ -82,7 +82,7 @@ func (s *SQL) BatchSize() int { return 0 }
 //     too: another event may mend them.
 func (s *SQL) Handler() consumer.Handler[pgstore.Tx] {
 	return func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
-		return s.queue(ctx, tx, ev, s.expect)
+		return s.queue(ctx, tx, ev, func(rows int64) error { return expect(s.expectRows, rows) })
 	}
 }
 
@@ -116,9 +116,9 @@ func (s *SQL) done(tag pgconn.CommandTag, err error, read func(rows int64) error
 	return nil
 }
 
-func (s *SQL) expect(rows int64) error {
-	if s.expectRows != nil && rows != *s.expectRows {
-		return &RowsError{Want: *s.expectRows, Got: rows}
+func expect(want *int64, rows int64) error {
+	if want != nil && rows != *want {
+		return &RowsError{Want: *want, Got: rows}
 	}
 	return nil
 }
@@ -154,19 +154,19 @@ func (e *RowsError) Error() string {
 // Class names the error in a dead letter.
 func (e *RowsError) Class() string { return "sql.rows" }
 
-// SQLError is PostgreSQL's refusal of a declared statement.
+// SQLError is the database's refusal of a declared statement.
 type SQLError struct {
-	Code string // SQLSTATE
+	Code string // PostgreSQL's SQLSTATE, MySQL's error number
 	err  error
 }
 
-// Error is PostgreSQL's message.
+// Error is the database's message.
 func (e *SQLError) Error() string { return e.err.Error() }
 
 // Unwrap returns the driver's error.
 func (e *SQLError) Unwrap() error { return e.err }
 
-// Class names the error in a dead letter: sql.23503.
+// Class names the error in a dead letter: sql.23503, in MySQL sql.1452.
 func (e *SQLError) Class() string { return "sql." + e.Code }
 
 func sqlOutcome(err error) error {

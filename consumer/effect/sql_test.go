@@ -39,7 +39,7 @@ func setup(t *testing.T) bench {
 }
 
 // deliver does what the runtime does with one event.
-func (b bench) deliver(ctx context.Context, e effect.Effect, ev consumer.Event) error {
+func (b bench) deliver(ctx context.Context, e effect.Effect[pgstore.Tx], ev consumer.Event) error {
 	claim, err := b.store.Claim(ctx, ev.Group, []string{ev.ID})
 	if err != nil {
 		return err

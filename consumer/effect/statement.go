@@ -23,19 +23,33 @@ func (e *SyntaxError) Error() string {
 type statement struct {
 	text   string
 	params []string
+
+	// Of MySQL, where a parameter's value may be written into the text.
+	parts []string // what stands around the parameters: one more than they are
+	order []int    // which parameter stands between two parts
 }
 
 // verbs are the words a statement may begin with. COMMIT, ROLLBACK and their
 // like would end the transaction that holds the consume record.
-var verbs = []string{"insert", "update", "delete", "merge", "with", "select", "call"}
+var (
+	verbs      = []string{"insert", "update", "delete", "merge", "with", "select", "call"}
+	mysqlVerbs = []string{"insert", "update", "delete", "replace", "with", "select", "call"}
+)
 
 // parse reads one statement. A parameter is a colon and a name: `:orderId`, a
 // dotted path `:order.id`, `:items.0.sku`, and `:$.topic` or `:$` where the
 // payload's own field or the whole payload is meant. Casts, literals, quoted
 // names, dollar quotes, comments, `:=` and array slices are left alone. In a
 // subscript a colon after an operand is a slice: write `a[1:(:n)]`.
-func parse(sql string) (statement, error) {
-	s := scanner{src: sql}
+func parse(sql string) (statement, error) { return scan(scanner{src: sql, verbs: verbs}) }
+
+// parseMySQL is parse by MySQL's rules: a backslash escapes in literals of either
+// quote, names stand in backticks, # begins a comment, and -- does before a space.
+func parseMySQL(sql string) (statement, error) {
+	return scan(scanner{src: sql, verbs: mysqlVerbs, mysql: true})
+}
+
+func scan(s scanner) (statement, error) {
 	for !s.done() {
 		if err := s.step(); err != nil {
 			return statement{}, err
@@ -44,16 +58,25 @@ func parse(sql string) (statement, error) {
 	if s.verb == "" {
 		return statement{}, &SyntaxError{0, "is empty"}
 	}
-	return statement{text: s.out.String(), params: s.params}, nil
+	st := statement{text: s.out.String(), params: s.params}
+	if s.mysql {
+		st.parts, st.order = append(s.parts, st.text), s.order
+		st.text = strings.Join(st.parts, "?")
+	}
+	return st, nil
 }
 
 // scanner walks over the source once. Everything but parameters goes to out
 // byte for byte.
 type scanner struct {
 	src    string
+	mysql  bool
+	verbs  []string
 	pos    int
 	out    strings.Builder
 	params []string
+	parts  []string // of MySQL, as of statement
+	order  []int
 
 	verb     string
 	ended    bool   // a semicolon was seen: only white space and comments may follow
@@ -83,9 +106,11 @@ func (s *scanner) step() error {
 	case isSpace(c):
 		s.take(1)
 		return nil
-	case strings.HasPrefix(rest, "--"):
+	case s.isLineComment(rest):
 		s.take(lineComment(rest))
 		return nil
+	case s.mysql && (strings.HasPrefix(rest, "/*!") || strings.HasPrefix(rest, "/*M!")):
+		return s.fail("the server would execute what stands in %.4s: write it without", rest)
 	case strings.HasPrefix(rest, "/*"):
 		return s.blockComment()
 	case s.ended:
@@ -105,8 +130,8 @@ func (s *scanner) step() error {
 func (s *scanner) first() error {
 	n := wordLen(s.rest())
 	word := strings.ToLower(s.rest()[:n])
-	if !slices.Contains(verbs, word) {
-		return s.fail("has to begin with one of %s", strings.Join(verbs, ", "))
+	if !slices.Contains(s.verbs, word) {
+		return s.fail("has to begin with one of %s", strings.Join(s.verbs, ", "))
 	}
 	s.verb = word
 	s.takeWord(n)
@@ -118,8 +143,12 @@ func (s *scanner) token(c byte, rest string) error {
 	case c == '\'':
 		return s.quoted(1, '\'', s.escapes())
 	case c == '"':
-		return s.quoted(1, '"', false)
-	case c == '$':
+		return s.quoted(1, '"', s.mysql)
+	case c == '`' && s.mysql:
+		return s.quoted(1, '`', false)
+	case c == '?' && s.mysql:
+		return s.fail("parameters have names here: write :name instead of ?")
+	case c == '$' && !s.mysql:
 		return s.dollar()
 	case c == ':':
 		return s.colon()
@@ -145,9 +174,9 @@ func (s *scanner) takeWord(n int) {
 }
 
 // escapes reports whether the literal at pos is an E'…' one, where a backslash
-// hides the quote. The E has to touch the quote.
+// hides the quote. The E has to touch the quote. In MySQL every literal is one.
 func (s *scanner) escapes() bool {
-	return s.word == "e" && s.pos > 0 && (s.src[s.pos-1] == 'e' || s.src[s.pos-1] == 'E')
+	return s.mysql || s.word == "e" && s.pos > 0 && (s.src[s.pos-1] == 'e' || s.src[s.pos-1] == 'E')
 }
 
 // continued matches what joins two literals into one: a newline, perhaps with
@@ -196,13 +225,23 @@ func (s *scanner) dollar() error {
 	return nil
 }
 
-// blockComment copies a comment. PostgreSQL nests them.
+// isLineComment reports whether a comment begins that ends with the line.
+func (s *scanner) isLineComment(rest string) bool {
+	if !s.mysql {
+		return strings.HasPrefix(rest, "--")
+	}
+	return rest[0] == '#' || strings.HasPrefix(rest, "--") && (len(rest) == 2 || isSpace(rest[2]))
+}
+
+// blockComment copies a comment. PostgreSQL nests them, MySQL does not.
 func (s *scanner) blockComment() error {
 	rest, depth := s.rest(), 0
 	for i := 0; i+1 < len(rest); i++ {
 		switch rest[i : i+2] {
 		case "/*":
-			depth++
+			if depth == 0 || !s.mysql {
+				depth++
+			}
 			i++
 		case "*/":
 			depth--
@@ -239,7 +278,7 @@ func (s *scanner) close(c byte) error {
 // colon decides what a colon is.
 func (s *scanner) colon() error {
 	rest := s.rest()
-	if strings.HasPrefix(rest, "::") || strings.HasPrefix(rest, ":=") {
+	if strings.HasPrefix(rest, "::") && !s.mysql || strings.HasPrefix(rest, ":=") {
 		s.take(2)
 		s.operand, s.word = false, ""
 		return nil
@@ -265,6 +304,11 @@ func (s *scanner) parameter(name string) {
 	if no < 0 {
 		no = len(s.params)
 		s.params = append(s.params, name)
+	}
+	if s.mysql {
+		s.parts, s.order = append(s.parts, s.out.String()), append(s.order, no)
+		s.out.Reset()
+		return
 	}
 	fmt.Fprintf(&s.out, "$%d", no+1)
 }

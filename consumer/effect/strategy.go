@@ -8,12 +8,7 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"oncemore/consumer"
-	"oncemore/consumer/pgstore"
 )
 
 // GuardConfig declares an SQL effect whose own tables recognise duplicates. See
@@ -29,31 +24,46 @@ type GuardConfig struct {
 	// column: SQL knows it as :version (the payload's own field is :$.version),
 	// and no row is an anomaly. ByUniqueKey has none.
 	Verify string
+
+	// Key is the name of the unique key that tells the event, for ByUniqueKey in
+	// MySQL, PRIMARY included. PostgreSQL's statement names it itself.
+	Key string
 }
 
-// Guarded is an SQL effect whose own tables recognise duplicates. Its consumer
-// needs the same Strategy in consumer.Config.
-type Guarded struct {
-	sql      *SQL
-	strategy consumer.Strategy
-	verify   statement
+// guard is an SQL effect whose own tables recognise duplicates, in a database
+// whose transactions are T.
+type guard[T any] struct {
+	on         engine[T]
+	statement  statement
+	expectRows *int64
+	strategy   consumer.Strategy
+	verify     statement
 }
 
-var _ Effect = (*Guarded)(nil)
+// engine runs statements in one kind of database. Its errors are marked with
+// what the runtime shall do.
+type engine[T any] interface {
+	// insert hands read the row count of a statement that writes nothing for a
+	// key that is there; it may do so later, before the commit.
+	insert(ctx context.Context, tx T, ev consumer.Event, read func(rows int64) error) error
+	// exec returns the row count. more are parameters that the event does not have.
+	exec(ctx context.Context, tx T, st statement, ev consumer.Event, more map[string]any) (int64, error)
+	// ask scans the query's first row; errNoRow where there is none.
+	ask(ctx context.Context, tx T, st statement, ev consumer.Event, into ...any) error
+}
 
-// NewGuarded checks the declaration. Errors name what is wrong in SQL or Verify.
-func NewGuarded(c GuardConfig) (*Guarded, error) {
-	sql, err := NewSQL(c.SQL, c.ExpectRows)
-	if err != nil {
-		return nil, err
-	}
-	g := &Guarded{sql: sql, strategy: c.Strategy}
-	if err := c.validate(sql); err != nil {
-		return nil, err
+// errNoRow is returned for a query without rows.
+var errNoRow = errors.New("effect: verify has no row")
+
+// newGuard checks what holds in every database.
+func newGuard[T any](c GuardConfig, st statement, parse func(string) (statement, error)) (g guard[T], err error) {
+	g = guard[T]{statement: st, expectRows: c.ExpectRows, strategy: c.Strategy}
+	if err := c.validate(st); err != nil {
+		return g, err
 	}
 	if c.Verify != "" {
 		if g.verify, err = parse(c.Verify); err != nil {
-			return nil, fmt.Errorf("verify: %w", err)
+			return g, fmt.Errorf("verify: %w", err)
 		}
 	}
 	return g, nil
@@ -64,13 +74,9 @@ var (
 	isQuery   = regexp.MustCompile(`(?i)^\s*(select|with)\b`)
 )
 
-func (c GuardConfig) validate(sql *SQL) error {
+func (c GuardConfig) validate(st statement) error {
 	switch c.Strategy {
 	case consumer.ByUniqueKey:
-		if !doNothing.MatchString(c.SQL) {
-			return errors.New("strategy unique_key: the statement needs ON CONFLICT (columns of the key) DO NOTHING: " +
-				"without it a duplicate is an error, and without the columns any constraint counts as a duplicate")
-		}
 		if c.Verify != "" {
 			return errors.New("strategy unique_key has no verify query: zero rows are a duplicate")
 		}
@@ -82,18 +88,18 @@ func (c GuardConfig) validate(sql *SQL) error {
 	if !isQuery.MatchString(c.Verify) {
 		return fmt.Errorf("strategy %s needs verify, a query that says whether the event was processed", c.Strategy)
 	}
-	if c.Strategy == consumer.ByVersion && !slices.Contains(sql.statement.params, "version") {
+	if c.Strategy == consumer.ByVersion && !slices.Contains(st.params, "version") {
 		return errors.New("strategy version: the statement has to compare with :version, which verify has read")
 	}
 	return nil
 }
 
 // BatchSize is 0: any number of events may share a transaction.
-func (g *Guarded) BatchSize() int { return 0 }
+func (g *guard[T]) BatchSize() int { return 0 }
 
 // Handler runs the statement and reads its zero rows as the strategy does. Errors
 // have the outcomes of SQL.Handler; an anomaly is a *consumer.AnomalyError.
-func (g *Guarded) Handler() consumer.Handler[pgstore.Tx] {
+func (g *guard[T]) Handler() consumer.Handler[T] {
 	switch g.strategy {
 	case consumer.ByUniqueKey:
 		return g.insert
@@ -106,18 +112,18 @@ func (g *Guarded) Handler() consumer.Handler[pgstore.Tx] {
 	}
 }
 
-func (g *Guarded) insert(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
-	return g.sql.queue(ctx, tx, ev, func(rows int64) error {
+func (g *guard[T]) insert(ctx context.Context, tx T, ev consumer.Event) error {
+	return g.on.insert(ctx, tx, ev, func(rows int64) error {
 		if !consumer.Inserted(ctx, rows) {
 			return nil
 		}
-		return g.sql.expect(rows)
+		return expect(g.expectRows, rows)
 	})
 }
 
 // transition asks at once: the answer may need a second question.
-func (g *Guarded) transition(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
-	rows, err := g.exec(ctx, tx, ev, nil)
+func (g *guard[T]) transition(ctx context.Context, tx T, ev consumer.Event) error {
+	rows, err := g.on.exec(ctx, tx, g.statement, ev, nil)
 	if err != nil {
 		return err
 	}
@@ -128,10 +134,10 @@ func (g *Guarded) transition(ctx context.Context, tx pgstore.Tx, ev consumer.Eve
 	if !done {
 		return err
 	}
-	return g.sql.expect(rows)
+	return expect(g.expectRows, rows)
 }
 
-func (g *Guarded) locked(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
+func (g *guard[T]) locked(ctx context.Context, tx T, ev consumer.Event) error {
 	switch processed, err := g.ask(ctx, tx, ev); {
 	case ignoreNoRows(err) != nil:
 		return err
@@ -139,86 +145,54 @@ func (g *Guarded) locked(ctx context.Context, tx pgstore.Tx, ev consumer.Event) 
 		consumer.Duplicate(ctx)
 		return nil
 	}
-	rows, err := g.exec(ctx, tx, ev, nil)
+	rows, err := g.on.exec(ctx, tx, g.statement, ev, nil)
 	if err != nil {
 		return err
 	}
-	return g.sql.expect(rows)
+	return expect(g.expectRows, rows)
 }
 
-func (g *Guarded) versioned(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
+func (g *guard[T]) versioned(ctx context.Context, tx T, ev consumer.Event) error {
 	var version any
 	var rows int64
 	done, err := consumer.Versioned(ctx,
 		func() (processed bool, err error) {
 			processed, err = g.ask(ctx, tx, ev, &version)
-			if errors.Is(err, pgx.ErrNoRows) {
+			if errors.Is(err, errNoRow) {
 				err = &consumer.AnomalyError{Reason: "there is no row to read a version of"}
 			}
 			return processed, err
 		},
 		func() (_ int64, err error) {
-			rows, err = g.exec(ctx, tx, ev, map[string]any{"version": version})
+			rows, err = g.on.exec(ctx, tx, g.statement, ev, map[string]any{"version": version})
 			return rows, err
 		})
 	if !done {
 		return err
 	}
-	return g.sql.expect(rows)
-}
-
-// exec runs the statement now and returns how many rows it affected.
-func (g *Guarded) exec(ctx context.Context, tx pgstore.Tx, ev consumer.Event, more map[string]any) (int64, error) {
-	args, err := g.sql.statement.args(ev, more)
-	if err != nil {
-		return 0, consumer.Permanent(err)
-	}
-	tag, err := tx.Exec(ctx, g.sql.statement.text, args...)
-	if err != nil {
-		return 0, sqlOutcome(err)
-	}
-	return tag.RowsAffected(), nil
+	return expect(g.expectRows, rows)
 }
 
 // ask runs the verify query. Columns after the first go into more.
-func (g *Guarded) ask(ctx context.Context, tx pgstore.Tx, ev consumer.Event, more ...any) (bool, error) {
-	args, err := g.verify.args(ev, nil)
-	if err != nil {
-		return false, consumer.Permanent(err)
-	}
+func (g *guard[T]) ask(ctx context.Context, tx T, ev consumer.Event, more ...any) (bool, error) {
 	var processed *bool
-	err = tx.QueryRow(ctx, g.verify.text, args...).Scan(append([]any{&processed}, more...)...)
-	if err != nil {
-		return false, sqlOutcome(err)
-	}
-	return processed != nil && *processed, nil
+	err := g.on.ask(ctx, tx, g.verify, ev, append([]any{&processed}, more...)...)
+	return err == nil && processed != nil && *processed, err
 }
 
 func ignoreNoRows(err error) error {
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, errNoRow) {
 		return nil
 	}
 	return err
 }
 
-// Prepare asks the database whether it understands both statements, and whether
-// verify has the columns that it needs. Nothing is executed.
-func (g *Guarded) Prepare(ctx context.Context, pool *pgxpool.Pool) error {
-	if err := g.sql.Prepare(ctx, pool); err != nil || g.verify.text == "" {
-		return err
-	}
-	described, err := g.verify.prepare(ctx, pool)
-	if err != nil {
-		return fmt.Errorf("verify: %w", err)
-	}
-	columns := 1
+// columns is how many verify needs.
+func (g *guard[T]) columns() int {
 	if g.strategy == consumer.ByVersion {
-		columns = 2
+		return 2
 	}
-	if len(described.Fields) != columns || described.Fields[0].DataTypeOID != pgtype.BoolOID {
-		return fmt.Errorf("verify: strategy %s needs %d columns, the first of them boolean", g.strategy, columns)
-	}
-	return nil
+	return 1
 }
 
 // NewKeys declares what an event locks (consumer.Config.Keys): by name, values

@@ -104,13 +104,19 @@ func errorNumber(err error) uint16 {
 }
 
 // takenRecord reports that err is a violation of our unique key, and of no other.
-// MySQL puts the table before its name, MariaDB does not.
-func takenRecord(err error) bool {
+func takenRecord(err error) bool { return DuplicateKey(err) == uniqueKey }
+
+// DuplicateKey is the name of the unique key that err says was violated (1062),
+// PRIMARY included; "" for any other error. A handler may leave such an error
+// behind: it undoes no more than its own statement.
+func DuplicateKey(err error) string {
 	var e *mysql.MySQLError
-	if !errors.As(err, &e) || e.Number != codeDuplicate {
-		return false
+	if !errors.As(err, &e) || e.Number != codeDuplicate || !strings.HasSuffix(e.Message, "'") {
+		return ""
 	}
-	return strings.HasSuffix(e.Message, "'"+uniqueKey+"'") || strings.HasSuffix(e.Message, "."+uniqueKey+"'")
+	// MySQL puts the table before the name, MariaDB does not.
+	quoted := e.Message[strings.LastIndex(e.Message[:len(e.Message)-1], "'")+1 : len(e.Message)-1]
+	return quoted[strings.LastIndex(quoted, ".")+1:]
 }
 
 // isGone reports what the driver says of a lost connection.
