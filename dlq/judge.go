@@ -23,6 +23,7 @@ type Subject struct {
 	OriginOffset    *int64
 	EventTime       *time.Time
 	Flags           Flag
+	Revision        int   // the edited form that would be sent; 0: as it arrived
 	Holder          int64 // the replay that asks: its own claims are not "in flight"; 0 none
 }
 
@@ -82,7 +83,7 @@ func (j *Judge) Judge(ctx context.Context, subjects []Subject, target Target) ([
 	if err != nil {
 		return nil, err
 	}
-	claims, err := j.claims(ctx, subjects)
+	marks, err := j.marks(ctx, subjects)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (j *Judge) Judge(ctx context.Context, subjects []Subject, target Target) ([
 	for i := range inquiries {
 		for k := range inquiries[i].groups {
 			a := &inquiries[i].groups[k]
-			a.fill(found, claims)
+			a.fill(found, marks)
 			a.verdict, a.reason = a.decide()
 		}
 	}
@@ -141,12 +142,8 @@ func (s Subject) ids() []string {
 }
 
 // fill adds what was found for the group: a hit on either form of the id counts.
-func (a *asked) fill(found map[evidencePlace]answers, claims map[question]claim) {
-	for _, id := range a.subject.ids() {
-		if c, ok := claims[question{id, a.group}]; ok && !(c.kind == 1 && c.holder == a.subject.Holder) {
-			a.claim = &c
-		}
-	}
+func (a *asked) fill(found map[evidencePlace]answers, known marksOf) {
+	a.marks = known.in(a.subject, a.group)
 	if a.known == nil || a.known.Evidence == nil {
 		return
 	}
@@ -159,37 +156,6 @@ func (a *asked) fill(found map[evidencePlace]answers, claims map[question]claim)
 	}
 }
 
-const sqlClaims = `
-SELECT c.event_id, coalesce(g.name, ''), c.kind, c.holder_id, c.claimed_at
-FROM event_claim c LEFT JOIN letter_name g ON g.id = c.group_id
-WHERE c.event_id = ANY(@events)`
-
-// claims reads the active claims on the subjects' events.
-func (j *Judge) claims(ctx context.Context, subjects []Subject) (map[question]claim, error) {
-	var events []string
-	for _, s := range subjects {
-		events = append(events, s.ids()...)
-	}
-	out := map[question]claim{}
-	if len(events) == 0 {
-		return out, nil
-	}
-	rows, err := j.pool.Query(ctx, sqlClaims, pgx.NamedArgs{"events": events})
-	if err != nil {
-		return nil, fmt.Errorf("query claims: %w", err)
-	}
-	var q question
-	var c claim
-	_, err = pgx.ForEachRow(rows, []any{&q.event, &q.group, &c.kind, &c.holder, &c.at}, func() error {
-		out[q] = c
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read claims: %w", err)
-	}
-	return out, nil
-}
-
 // judged is the result for one letter.
 func (q inquiry) judged() Judged {
 	j := Judged{LetterID: q.subject.LetterID, Route: q.route, NoRoute: q.noRoute, own: q.subject.Group}
@@ -199,7 +165,7 @@ func (q inquiry) judged() Judged {
 	for _, a := range q.groups {
 		v := GroupVerdict{Group: a.group, Verdict: a.verdict, Reason: a.reason, AskedAt: a.now, Reached: a.reached}
 		if a.record != nil && a.record.exact {
-			v.ConsumedAt = a.record.at
+			v.Recorded, v.ConsumedAt = true, a.record.at
 		}
 		j.Groups = append(j.Groups, v)
 		if a.reached && (j.Headline == 0 || a.verdict < j.Headline) {

@@ -21,8 +21,8 @@ type facts struct {
 	blocked *Reason // why the target cannot be judged; only for reached groups
 	failed  *Reason // why the evidence could not be asked
 	record  *record
-	claim   *claim
-	now     time.Time
+	marks
+	now time.Time
 }
 
 // decide gives the worst verdict that holds. A record that was found outweighs
@@ -39,8 +39,14 @@ func (f facts) decide() (Verdict, Reason) {
 		return Unknown, *f.failed
 	case f.record != nil && !f.record.exact:
 		return Collides, reason("reason.collides.record", "found", f.record.found, "at", instantOf(f.record.at))
+	case f.record != nil && f.subject.Revision != 0:
+		return Altered, reason("reason.altered.record", "at", instantOf(f.record.at), "table", f.table())
+	case f.unsettled != nil && f.record == nil:
+		return Altered, f.unsettled.reason()
 	case f.claim != nil:
 		return InFlight, f.claim.reason()
+	case f.compensated != nil:
+		return Compensated, reason("reason.compensated.mark", "compensation", f.compensated.id, "at", instant(f.compensated.at))
 	case f.record != nil:
 		return AlreadyApplied, reason("reason.already_applied.record", "at", instantOf(f.record.at), "table", f.table())
 	case f.group == "":
@@ -114,6 +120,13 @@ func (c claim) reason() Reason {
 		return reason("reason.in_flight.compensation", "compensation", c.holder, "at", instant(c.at))
 	}
 	return reason("reason.in_flight.replay", "replay", c.holder, "at", instant(c.at))
+}
+
+func (s send) reason() Reason {
+	if s.revision == 0 {
+		return reason(alteredUnsettledOriginal, "replay", s.replay)
+	}
+	return reason(alteredUnsettledRevision, "replay", s.replay, "revision", s.revision)
 }
 
 // instantOf is instant, or "an unknown time" as a dash.

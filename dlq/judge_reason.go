@@ -22,12 +22,18 @@ var ReasonTexts = map[string]string{
 	"reason.unknown.evidence":         "Evidence database {connection} did not answer at {at}.",
 	"reason.unknown.evidence_timeout": "Evidence database {connection} took longer than {seconds} s at {at}.",
 	"reason.unknown.evidence_table":   "Evidence table {table} on {connection} could not be read at {at}: {error}.",
-	"reason.unknown.evidence_replica": "Evidence connection {connection} is a replica, which may lag behind; it was asked at {at}.",
+	"reason.unknown.evidence_replica": "Evidence connection {connection} is a replica that had not caught up when it was asked at {at}.",
 	"reason.no_group_target":          "{group} has no topic of its own that reaches only this group.",
 	"reason.no_group":                 "The letter names no consumer group, so no topic reaches only the group that failed.",
 	"reason.no_origin":                "The letter does not name the topic it came from.",
 
 	"reason.collides.record": "A record exists for an id that the database takes for the same, {found}, at {at}.",
+
+	"reason.altered.record":             "The original has a record of {at} in {table}: an edited copy would change nothing.",
+	"reason.altered.unsettled_original": "The original was sent by replay R-{replay}, which has not shown what it did: both could take effect.",
+	"reason.altered.unsettled_revision": "Revision {revision} was sent by replay R-{replay}, which has not shown what it did: both could take effect.",
+
+	"reason.compensated.mark": "Compensation C-{compensation} repaired this effect at {at}: a replay would repeat it.",
 
 	"reason.in_flight.replay":       "Replay R-{replay} holds this event since {at}.",
 	"reason.in_flight.compensation": "Compensation C-{compensation} holds this event since {at}.",

@@ -80,7 +80,7 @@ func (s sighting) givenUp() (Outcome, Reason, bool) {
 }
 
 func (s sighting) hasRecord() bool {
-	return s.judged != nil && (s.judged.Verdict == AlreadyApplied || s.judged.ConsumedAt != nil)
+	return s.judged != nil && s.judged.Recorded
 }
 
 func (s sighting) unreadable() bool { return s.judged == nil || s.judged.Verdict == Unknown }

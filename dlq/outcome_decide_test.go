@@ -11,8 +11,8 @@ func TestOutcomeIsDecidedByRecordsAndOffsets(t *testing.T) {
 	t.Parallel()
 	letter := uuid.New()
 	now := time.Now()
-	has := &GroupVerdict{Verdict: AlreadyApplied, ConsumedAt: &now}
-	noTime := &GroupVerdict{Verdict: AlreadyApplied}
+	has := &GroupVerdict{Verdict: AlreadyApplied, Recorded: true, ConsumedAt: &now}
+	noTime := &GroupVerdict{Verdict: AlreadyApplied, Recorded: true}
 	none := &GroupVerdict{Verdict: Safe}
 	silent := &GroupVerdict{Verdict: Unknown}
 	bare := &GroupVerdict{Verdict: Unprotected, Reason: Reason{Key: "reason.unprotected.no_evidence"}}

@@ -39,12 +39,27 @@ func (v Verdict) MayOverride() bool {
 	return v == NoEventID || v == Expired || v == Unprotected || v == OutOfOrder
 }
 
+// The reasons of an Altered that may be overridden: another form of the event was
+// sent and may still take effect, but no record says so.
+const (
+	alteredUnsettledOriginal = "reason.altered.unsettled_original"
+	alteredUnsettledRevision = "reason.altered.unsettled_revision"
+)
+
+// MayOverride reports whether an operator may send in spite of the verdict for
+// that reason. Only Altered depends on it: never over a record, but over an
+// earlier send that nothing has settled.
+func (r Reason) MayOverride(v Verdict) bool {
+	return v.MayOverride() || v == Altered && (r.Key == alteredUnsettledOriginal || r.Key == alteredUnsettledRevision)
+}
+
 // GroupVerdict is what a replay would do in one consumer group.
 type GroupVerdict struct {
 	Group      string // "" when the letter names no group and none is known
 	Verdict    Verdict
 	Reason     Reason
-	ConsumedAt *time.Time // of the consume record, by the business database's clock
+	Recorded   bool       // a record of just this id was found, whatever the verdict
+	ConsumedAt *time.Time // of the consume record, by the business database's clock; nil where no column says
 	AskedAt    time.Time  // when the evidence was read
 	Reached    bool       // whether the asked target reaches this group
 }
