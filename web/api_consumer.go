@@ -26,6 +26,13 @@ type consumerJSON struct {
 	Duplicates    *int64        `json:"duplicates"`
 	Retried       *int64        `json:"retried"`
 	DeadLettered  *int64        `json:"dead_lettered"`
+	Filtered      *int64        `json:"filtered"`
+	Discarded     *int64        `json:"discarded"`
+	Transactions  *int64        `json:"transactions"`
+	Fallbacks     *int64        `json:"fallbacks"`
+	Contention    *int64        `json:"contention"`
+	StaleAcks     *int64        `json:"stale_acks"`
+	Reconnects    *int64        `json:"reconnects"`
 	Lag           *int64        `json:"lag"`
 	LagAt         *time.Time    `json:"lag_at"`
 	LagError      *string       `json:"lag_error"`
@@ -61,6 +68,8 @@ func consumerOf(g fleet.Group) consumerJSON {
 		ConsumerGroup: g.Name, Cluster: g.Cluster, Ours: g.Ours, Topics: orEmpty(g.Topics), Strategy: known(g.Strategy),
 		State: g.State.String(), StateReason: known(g.StateReason),
 		Consumed: g.Consumed, Duplicates: g.Duplicates, Retried: g.Retried, DeadLettered: g.DeadLettered,
+		Filtered: g.Filtered, Discarded: g.Discarded, Transactions: g.Transactions, Fallbacks: g.Fallbacks,
+		Contention: g.Contention, StaleAcks: g.StaleAcks, Reconnects: g.Reconnects,
 		Lag: g.Lag, LagAt: instant(g.LagAt), LagError: known(g.LagError), Members: g.Members, Partitions: g.Partitions,
 		LastError: known(g.LastError), LastErrorAt: instant(g.LastErrorAt), EvidenceSince: instant(g.EvidenceSince),
 		Replicas: make([]replicaJSON, 0, len(g.Replicas)),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/labstack/echo/v4"
 
@@ -74,7 +75,8 @@ func (s *Server) showConsumer(c echo.Context, was refused) error {
 		Frame: s.pageFrame(c, "consumers", name, views.Crumb{Label: here.Text("nav.consumers"), Href: "/consumers"}, views.Crumb{Label: name}),
 		Row:   consumerRow(g), Members: g.Members, Partitions: g.Partitions, OpenN: int(open), Error: was.Text, Reason: was.Reason,
 		OpenHref: address("/letters", "state", "open", "consumer_group", name), Evidence: evidenceText(here, g),
-		May: actorOf(c).May(access.PauseConsumer), WhoMay: here.Text("may.pause", "roles", rolesOf(here, access.PauseConsumer)),
+		Figures: figuresOf(g),
+		May:     actorOf(c).May(access.PauseConsumer), WhoMay: here.Text("may.pause", "roles", rolesOf(here, access.PauseConsumer)),
 	}
 	if g.Command != nil {
 		v.Paused = &views.Pausing{Paused: g.Command.Paused, By: g.Command.Actor, Reason: g.Command.Reason, At: g.Command.At}
@@ -84,6 +86,24 @@ func (s *Server) showConsumer(c echo.Context, was refused) error {
 			StartedAt: r.StartedAt, ReportedAt: r.ReportedAt, LastError: r.LastError})
 	}
 	return render(c, was.status(), views.ConsumerPage(v))
+}
+
+// figuresOf tells how a group of ours runs.
+func figuresOf(g fleet.Group) []views.ConsumerFigure {
+	if g.Transactions == nil {
+		return nil
+	}
+	perTransaction := "–"
+	if *g.Transactions > 0 {
+		perTransaction = strconv.FormatFloat(float64(*g.Consumed+*g.Duplicates-*g.Filtered)/float64(*g.Transactions), 'f', 1, 64)
+	}
+	count := func(n *int64) string { return locale.Number(*n) }
+	return []views.ConsumerFigure{
+		{Key: "consumer.batch", Value: perTransaction}, {Key: "consumer.fallbacks", Value: count(g.Fallbacks)},
+		{Key: "consumer.contention", Value: count(g.Contention)}, {Key: "consumer.filtered", Value: count(g.Filtered)},
+		{Key: "consumer.discarded", Value: count(g.Discarded)}, {Key: "consumer.reconnects", Value: count(g.Reconnects)},
+		{Key: "consumer.stale_acks", Value: count(g.StaleAcks)},
+	}
 }
 
 // consumerGroup is what is known of a group. A letter may name one that no config

@@ -111,6 +111,8 @@ func worst(replicas []Replica) State {
 
 func (g *Group) count(c counters) {
 	g.Consumed, g.Duplicates, g.Retried, g.DeadLettered = &c.consumed, &c.duplicates, &c.retried, &c.deadLettered
+	g.Filtered, g.Discarded, g.Transactions, g.Fallbacks = &c.filtered, &c.discarded, &c.transactions, &c.fallbacks
+	g.Contention, g.StaleAcks, g.Reconnects = &c.contention, &c.staleAcks, &c.reconnects
 }
 
 // noteError keeps the latest.

@@ -43,8 +43,15 @@ type Group struct {
 	// replicas summed.
 	Consumed     *int64
 	Duplicates   *int64 // deliveries absorbed because the effect was there already
+	Filtered     *int64 // those of them that the filter recognised, without the database
 	Retried      *int64
 	DeadLettered *int64
+	Discarded    *int64
+	Transactions *int64 // committed; (Consumed + Duplicates - Filtered) over it is about the batch size
+	Fallbacks    *int64 // batches rolled back for an event of theirs
+	Contention   *int64 // transactions lost to others: deadlocks, lock time-outs
+	StaleAcks    *int64 // RabbitMQ: acknowledgements that came after their channel was lost
+	Reconnects   *int64 // RabbitMQ: connections made anew; Kafka: memberships lost
 
 	Lag        *int64     // records between the committed offsets and the ends of the subscribed topics
 	LagAt      *time.Time // when the broker was asked

@@ -195,7 +195,9 @@ func (r *Reporter) row(g *reported, last bool) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"replica": r.replica, "host": r.host, "group": s.Group, "cluster": g.cluster, "topics": s.Topics, "strategy": g.strategy,
 		"state": g.state(last), "consumed": s.Consumed, "duplicates": s.Duplicates, "retried": s.Retried,
-		"dead_lettered": s.DeadLettered, "partitions": len(s.Assigned), "last_error": storable(s.LastError),
+		"dead_lettered": s.DeadLettered, "filtered": s.Filtered, "discarded": s.Discarded, "transactions": s.Transactions,
+		"fallbacks": s.Fallbacks, "contention": s.Contention, "stale_acks": s.StaleAcks, "reconnects": s.Reconnects,
+		"partitions": len(s.Assigned), "last_error": storable(s.LastError),
 		"last_error_at": nilIfZero(s.LastErrorAt), "started_at": s.Started,
 	}
 }
@@ -209,10 +211,7 @@ func (g *reported) status() consumer.Status {
 	for _, runner := range g.runners {
 		s := runner.Status()
 		sum.Group, sum.Topics = s.Group, append(sum.Topics, s.Topics...)
-		sum.Consumed += s.Consumed
-		sum.Duplicates += s.Duplicates
-		sum.Retried += s.Retried
-		sum.DeadLettered += s.DeadLettered
+		count(&sum, s)
 		sum.Assigned = append(sum.Assigned, s.Assigned...)
 		if s.LastErrorAt.After(sum.LastErrorAt) {
 			sum.LastError, sum.LastErrorAt = s.LastError, s.LastErrorAt
@@ -224,6 +223,21 @@ func (g *reported) status() consumer.Status {
 	slices.Sort(sum.Topics)
 	sum.Topics = slices.Compact(sum.Topics)
 	return sum
+}
+
+// count adds a member's counters.
+func count(sum *consumer.Status, s consumer.Status) {
+	sum.Consumed += s.Consumed
+	sum.Duplicates += s.Duplicates
+	sum.Filtered += s.Filtered
+	sum.Retried += s.Retried
+	sum.DeadLettered += s.DeadLettered
+	sum.Discarded += s.Discarded
+	sum.Transactions += s.Transactions
+	sum.Fallbacks += s.Fallbacks
+	sum.Contention += s.Contention
+	sum.StaleAcks += s.StaleAcks
+	sum.Reconnects += s.Reconnects
 }
 
 // state is the worst of the members.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,17 @@ var ErrUnknownGroup = errors.New("fleet: unknown group")
 const staleAfter = 10 * time.Second
 
 // counters of one group.
-type counters struct{ consumed, duplicates, retried, deadLettered int64 }
+type counters struct {
+	consumed, duplicates, retried, deadLettered                int64
+	filtered, discarded                                        int64
+	transactions, fallbacks, contention, staleAcks, reconnects int64
+}
+
+// targets are where a row's counters are scanned to, in the order of sqlReported.
+func (c *counters) targets() []any {
+	return []any{&c.consumed, &c.duplicates, &c.retried, &c.deadLettered, &c.filtered, &c.discarded,
+		&c.transactions, &c.fallbacks, &c.contention, &c.staleAcks, &c.reconnects}
+}
 
 // report is what the tables know of one group.
 type report struct {
@@ -37,6 +48,13 @@ SELECT g.consumer_group, coalesce(s.cluster, ''), coalesce(s.strategy, ''), coal
        coalesce(sum.duplicates, 0) + coalesce(t.duplicates, 0),
        coalesce(sum.retried, 0) + coalesce(t.retried, 0),
        coalesce(sum.dead_lettered, 0) + coalesce(t.dead_lettered, 0),
+       coalesce(sum.filtered, 0) + coalesce(t.filtered, 0),
+       coalesce(sum.discarded, 0) + coalesce(t.discarded, 0),
+       coalesce(sum.transactions, 0) + coalesce(t.transactions, 0),
+       coalesce(sum.fallbacks, 0) + coalesce(t.fallbacks, 0),
+       coalesce(sum.contention, 0) + coalesce(t.contention, 0),
+       coalesce(sum.stale_acks, 0) + coalesce(t.stale_acks, 0),
+       coalesce(sum.reconnects, 0) + coalesce(t.reconnects, 0),
        coalesce(t.last_error, ''), t.last_error_at,
        c.paused, coalesce(c.actor, ''), coalesce(c.reason, ''), c.at
 FROM (SELECT consumer_group FROM consumer_status UNION SELECT consumer_group FROM consumer_total
@@ -46,7 +64,10 @@ LEFT JOIN LATERAL (
   WHERE consumer_group = g.consumer_group ORDER BY reported_at DESC LIMIT 1) s ON true
 LEFT JOIN LATERAL (
   SELECT sum(consumed)::bigint AS consumed, sum(duplicates)::bigint AS duplicates,
-         sum(retried)::bigint AS retried, sum(dead_lettered)::bigint AS dead_lettered
+         sum(retried)::bigint AS retried, sum(dead_lettered)::bigint AS dead_lettered,
+         sum(filtered)::bigint AS filtered, sum(discarded)::bigint AS discarded, sum(transactions)::bigint AS transactions,
+         sum(fallbacks)::bigint AS fallbacks, sum(contention)::bigint AS contention,
+         sum(stale_acks)::bigint AS stale_acks, sum(reconnects)::bigint AS reconnects
   FROM consumer_status WHERE consumer_group = g.consumer_group) sum ON true
 LEFT JOIN consumer_total t USING (consumer_group)
 LEFT JOIN consumer_command c USING (consumer_group)
@@ -85,9 +106,8 @@ func scanReport(row pgx.CollectableRow) (report, error) {
 	var paused *bool
 	var at *time.Time
 	command := Command{}
-	err := row.Scan(&r.group, &r.cluster, &r.strategy, &r.topics,
-		&r.counters.consumed, &r.counters.duplicates, &r.counters.retried, &r.counters.deadLettered,
-		&r.lastError, &r.lastErrorAt, &paused, &command.Actor, &command.Reason, &at)
+	err := row.Scan(slices.Concat([]any{&r.group, &r.cluster, &r.strategy, &r.topics}, r.counters.targets(),
+		[]any{&r.lastError, &r.lastErrorAt, &paused, &command.Actor, &command.Reason, &at})...)
 	if paused != nil && at != nil {
 		command.Paused, command.At = *paused, *at
 		r.command = &command
@@ -114,12 +134,16 @@ func readReplicas(ctx context.Context, tx pgx.Tx) (map[string][]Replica, error) 
 
 const sqlReport = `
 INSERT INTO consumer_status (replica, host, consumer_group, cluster, topics, strategy, state,
-  consumed, duplicates, retried, dead_lettered, partitions, last_error, last_error_at, started_at, reported_at)
+  consumed, duplicates, retried, dead_lettered, filtered, discarded, transactions, fallbacks, contention, stale_acks, reconnects,
+  partitions, last_error, last_error_at, started_at, reported_at)
 VALUES (@replica, @host, @group, @cluster, @topics, @strategy, @state,
-  @consumed, @duplicates, @retried, @dead_lettered, @partitions, @last_error, @last_error_at, @started_at, now())
+  @consumed, @duplicates, @retried, @dead_lettered, @filtered, @discarded, @transactions, @fallbacks, @contention, @stale_acks, @reconnects,
+  @partitions, @last_error, @last_error_at, @started_at, now())
 ON CONFLICT (replica, consumer_group) DO UPDATE SET
   topics = excluded.topics, state = excluded.state, consumed = excluded.consumed, duplicates = excluded.duplicates,
-  retried = excluded.retried, dead_lettered = excluded.dead_lettered, partitions = excluded.partitions,
+  retried = excluded.retried, dead_lettered = excluded.dead_lettered, filtered = excluded.filtered, discarded = excluded.discarded,
+  transactions = excluded.transactions, fallbacks = excluded.fallbacks, contention = excluded.contention,
+  stale_acks = excluded.stale_acks, reconnects = excluded.reconnects, partitions = excluded.partitions,
   last_error = excluded.last_error, last_error_at = excluded.last_error_at, reported_at = excluded.reported_at`
 
 // Removed rows leave their counters to the total. DELETE … RETURNING hands each
@@ -128,15 +152,25 @@ const sqlSweep = `
 WITH gone AS (
   DELETE FROM consumer_status
   WHERE reported_at < now() - CASE WHEN state = @stopped THEN interval '1 hour' ELSE interval '1 day' END
-  RETURNING consumer_group, consumed, duplicates, retried, dead_lettered, last_error, last_error_at, started_at
+  RETURNING consumer_group, consumed, duplicates, retried, dead_lettered,
+    filtered, discarded, transactions, fallbacks, contention, stale_acks, reconnects, last_error, last_error_at, started_at
 )
-INSERT INTO consumer_total AS t (consumer_group, consumed, duplicates, retried, dead_lettered, last_error, last_error_at, since)
+INSERT INTO consumer_total AS t (consumer_group, consumed, duplicates, retried, dead_lettered,
+  filtered, discarded, transactions, fallbacks, contention, stale_acks, reconnects, last_error, last_error_at, since)
 SELECT consumer_group, sum(consumed), sum(duplicates), sum(retried), sum(dead_lettered),
+       sum(filtered), sum(discarded), sum(transactions), sum(fallbacks), sum(contention), sum(stale_acks), sum(reconnects),
        coalesce((array_agg(last_error ORDER BY last_error_at DESC NULLS LAST))[1], ''), max(last_error_at), min(started_at)
 FROM gone GROUP BY consumer_group
 ON CONFLICT (consumer_group) DO UPDATE SET
   consumed = t.consumed + excluded.consumed, duplicates = t.duplicates + excluded.duplicates,
   retried = t.retried + excluded.retried, dead_lettered = t.dead_lettered + excluded.dead_lettered,
+  filtered = t.filtered + excluded.filtered,
+  discarded = t.discarded + excluded.discarded,
+  transactions = t.transactions + excluded.transactions,
+  fallbacks = t.fallbacks + excluded.fallbacks,
+  contention = t.contention + excluded.contention,
+  stale_acks = t.stale_acks + excluded.stale_acks,
+  reconnects = t.reconnects + excluded.reconnects,
   last_error = CASE WHEN excluded.last_error_at > t.last_error_at OR t.last_error_at IS NULL THEN excluded.last_error ELSE t.last_error END,
   last_error_at = greatest(t.last_error_at, excluded.last_error_at), since = least(t.since, excluded.since)`
 
