@@ -85,6 +85,7 @@ type Letter struct {
 	Flags          Flag
 	DrainPartition *int32
 	DrainOffset    *int64
+	Owner          *string // the letter's own, else its fault's
 }
 
 // Header is one message header. Value nil is a null header, which is not an
@@ -114,7 +115,24 @@ type LetterFilter struct {
 	OriginTopic string
 	Since       time.Time // drained_at >= Since
 	Until       time.Time // drained_at < Until
+
+	// These are compared letter by letter, so that a list may stop before its end
+	// and say how far it looked.
+	Verdict     Verdict // headline; NotJudged for none yet
+	AttemptsMin int32   // letters whose attempts are not known match neither bound
+	AttemptsMax int32
+	Owner       string // the letter's, else its fault's; OwnerNone: nobody
+	Search      string // exact terms, see ParseTerms; by the token index, which lags
+	Text        string // bytes that stand in key, value, headers, event id or error; needs FaultID or Since
+
+	Sort string // -drained_at (default): newest arrival first | drained_at: oldest first
 }
+
+// NotJudged filters for letters without a verdict.
+const NotJudged Verdict = -1
+
+// OwnerNone filters for letters that are nobody's.
+const OwnerNone = "none"
 
 // Page asks for a part of a list. Cursor is what the last page gave as Next.
 type Page struct {

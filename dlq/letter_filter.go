@@ -25,17 +25,51 @@ func (f LetterFilter) check() error {
 	for _, v := range [][2]string{
 		{"cluster", f.Cluster}, {"source", f.Source}, {"dialect", f.Dialect}, {"event_id", f.EventID},
 		{"consumer_group", f.Group}, {"error_class", f.ErrorClass}, {"origin_topic", f.OriginTopic},
+		{"owner", f.Owner}, {"q", f.Search}, {"text", f.Text},
 	} {
 		if err := filterText(v[0], v[1]); err != nil {
 			return err
 		}
 	}
-	return nil
+	if f.Sort != "" && f.Sort != SortNewest && f.Sort != SortOldest {
+		return &ErrBadFilter{Field: "sort", Reason: "must be one of -drained_at, drained_at"}
+	}
+	return f.checkCompared()
+}
+
+// The orders of a list of letters.
+const (
+	SortNewest = "-drained_at" // newest arrival first
+	SortOldest = "drained_at"
+)
+
+// checkCompared looks at the filters that are compared letter by letter.
+func (f LetterFilter) checkCompared() error {
+	switch {
+	case f.Verdict != NotJudged && f.Verdict != 0 && f.Verdict.String() == "":
+		return &ErrBadFilter{Field: "verdict", Reason: "is not one of the verdicts"}
+	case f.AttemptsMin < 0:
+		return &ErrBadFilter{Field: "attempts_min", Reason: "must not be negative"}
+	case f.AttemptsMax < 0:
+		return &ErrBadFilter{Field: "attempts_max", Reason: "must not be negative"}
+	case f.AttemptsMax > 0 && f.AttemptsMax < f.AttemptsMin:
+		return &ErrBadFilter{Field: "attempts_max", Reason: "must not be below attempts_min"}
+	case f.Text != "" && f.FaultID == 0 && f.Since.IsZero():
+		return &ErrBadFilter{Field: "text", Reason: "is looked for inside a fault or a time range only: give fault_id or since"}
+	}
+	_, err := ParseTerms(f.Search)
+	return err
+}
+
+// Compared reports whether the list compares letter by letter, so that it may
+// stop before its end and its count is "at least".
+func (f LetterFilter) Compared() bool {
+	return f.Verdict != 0 || f.AttemptsMin > 0 || f.AttemptsMax > 0 || f.Owner != "" || f.Search != "" || f.Text != ""
 }
 
 // byFault reports whether counters alone know how many letters match.
 func (f LetterFilter) byFault() bool {
-	return f.EventID == "" && f.Since.IsZero() && f.Until.IsZero()
+	return f.EventID == "" && f.Since.IsZero() && f.Until.IsZero() && !f.Compared()
 }
 
 // letterQuery is a filter whose names are looked up: what one statement needs.
@@ -46,6 +80,7 @@ type letterQuery struct {
 	via    bool // through faults
 	event  bool // by event id, which few letters share
 	none   bool // nothing can match
+	first  byte // the direction that the list is read in: older unless sorted otherwise
 	args   pgx.NamedArgs
 	lower  uuid.UUID // exclusive
 	upper  uuid.UUID // exclusive
@@ -159,18 +194,25 @@ func (l *Letters) query(ctx context.Context, f LetterFilter) (letterQuery, error
 	if err != nil {
 		return letterQuery{}, err
 	}
-	q := letterQuery{state: f.State, none: !ok, args: dimensionArgs(dims), lower: idFloor(f.Since), upper: idCeiling(f.Until)}
+	q := letterQuery{state: f.State, none: !ok, first: f.direction(), args: dimensionArgs(dims), lower: idFloor(f.Since), upper: idCeiling(f.Until)}
 	switch {
-	case q.none || len(dims) == 0 && f.EventID == "":
+	case q.none || len(dims) == 0 && f.EventID == "" && f.Verdict == 0:
 	case f.EventID != "":
 		q.event, q.args["event"] = true, f.EventID
 		q.where = strings.Join(append([]string{"d.event_id = @event"}, nonEmpty(conditions(dims, "d"))...), " AND ")
-	case len(dims) == 1 && dims[0].indexed:
+	case len(dims) == 1 && dims[0].indexed && f.Verdict == 0:
 		q.where = conditions(dims, "d")
 	default:
-		err = l.queryByFaults(ctx, &q, dims)
+		err = l.queryByFaults(ctx, &q, dims, f)
 	}
 	return q, err
+}
+
+func (f LetterFilter) direction() byte {
+	if f.Sort == SortOldest {
+		return newer
+	}
+	return older
 }
 
 func nonEmpty(s string) []string {
@@ -182,9 +224,14 @@ func nonEmpty(s string) []string {
 
 // queryByFaults resolves the dimensions to faults. Where there are too many, the
 // rarest index is walked with the rest as conditions.
-func (l *Letters) queryByFaults(ctx context.Context, q *letterQuery, dims []dimension) error {
-	sql := "SELECT f.id FROM fault f WHERE " + conditions(dims, "f") + fmt.Sprintf(" LIMIT %d", maxFaultBranches+1)
-	rows, err := l.pool.Query(ctx, sql, q.args)
+func (l *Letters) queryByFaults(ctx context.Context, q *letterQuery, dims []dimension, f LetterFilter) error {
+	where, args := orTrue(conditions(dims, "f")), dimensionArgs(dims)
+	if f.Verdict != 0 {
+		where += " AND " + sqlFaultHasVerdict
+		args["verdict"], args["state"] = max(int16(f.Verdict), 0), int16(f.State)
+	}
+	sql := "SELECT f.id FROM fault f WHERE " + where + fmt.Sprintf(" LIMIT %d", maxFaultBranches+1)
+	rows, err := l.pool.Query(ctx, sql, args)
 	if err != nil {
 		return fmt.Errorf("query faults of a filter: %w", err)
 	}
@@ -194,11 +241,17 @@ func (l *Letters) queryByFaults(ctx context.Context, q *letterQuery, dims []dime
 	}
 	q.none = len(q.faults) == 0
 	q.via = len(q.faults) <= maxFaultBranches
-	if !q.via {
+	if !q.via && len(dims) > 0 {
 		q.where, err = l.rarest(ctx, dims)
 	}
 	return err
 }
+
+// sqlFaultHasVerdict asks the counters, so that a verdict that no letter has is
+// answered at once.
+const sqlFaultHasVerdict = `(
+  EXISTS (SELECT FROM fault_count c WHERE c.fault_id = f.id AND c.verdict = @verdict AND (@state = 0 OR c.state = @state) AND c.n > 0)
+  OR EXISTS (SELECT FROM fault_delta x WHERE x.fault_id = f.id AND x.verdict = @verdict AND (@state = 0 OR x.state = @state) AND x.n > 0))`
 
 // rarest writes the conditions so that only the rarest indexed column can be
 // found by its index: a column in an expression is invisible to one.
@@ -335,14 +388,7 @@ func idFloor(since time.Time) uuid.UUID {
 	if since.IsZero() {
 		return uuid.Nil
 	}
-	id := idAt(ceilMillis(since))
-	for i := 15; i >= 0; i-- { // minus one
-		id[i]--
-		if id[i] != 0xff {
-			return id
-		}
-	}
-	return uuid.Nil
+	return beforeID(idAt(ceilMillis(since)))
 }
 
 // idCeiling is an exclusive upper bound for letters before until.

@@ -42,11 +42,10 @@ type LetterReplay struct {
 // LetterDetail is one letter with what its page shows, without its body.
 type LetterDetail struct {
 	Letter
-	EventIDAlt   *string // trimmed or unquoted form of the event id, where it differs
-	FaultMessage string  // normalised message of its fault
-	FaultOpen    int64   // open letters in its fault
-	FaultPlace   int     // of an open letter among those, newest is 1; 0 beyond CountLimit or not open
-	Owner        *string
+	EventIDAlt   *string        // trimmed or unquoted form of the event id, where it differs
+	FaultMessage string         // normalised message of its fault
+	FaultOpen    int64          // open letters in its fault
+	FaultPlace   int            // of an open letter among those, newest is 1; 0 beyond CountLimit or not open
 	BodySize     int            // of the value, in bytes
 	KeyPreview   []byte         // first 128 bytes of the key; nil is null
 	KeySize      int            // in bytes
@@ -59,10 +58,8 @@ const sqlLetter = `SELECT` + letterSelect + `, d.event_id_alt, f.message,
   f.open_n + coalesce((SELECT sum(n) FROM fault_delta x WHERE x.fault_id = f.id AND x.state = 1), 0)::bigint,
   (SELECT count(*) FROM (SELECT 1 FROM dead_letter n
     WHERE d.state = 1 AND n.fault_id = d.fault_id AND n.state = 1 AND n.id >= d.id LIMIT @bound) x),
-  w.name, coalesce(octet_length(b.value), 0), substring(b.key FROM 1 FOR 128), coalesce(octet_length(b.key), 0)
+  coalesce(octet_length(b.value), 0), substring(b.key FROM 1 FOR 128), coalesce(octet_length(b.key), 0)
 FROM dead_letter d` + letterNames + `
-JOIN fault f ON f.id = d.fault_id
-LEFT JOIN letter_name w ON w.id = d.owner_id
 LEFT JOIN dead_letter_body b ON b.id = d.id
 WHERE d.id = @id`
 
@@ -133,7 +130,7 @@ func queueRows[T any](b *pgx.Batch, sql string, args pgx.NamedArgs, scan pgx.Row
 }
 
 func (d *LetterDetail) scan(row pgx.CollectableRow) (err error) {
-	d.Letter, err = scanLetter(row, &d.EventIDAlt, &d.FaultMessage, &d.FaultOpen, &d.FaultPlace, &d.Owner, &d.BodySize, &d.KeyPreview, &d.KeySize)
+	d.Letter, err = scanLetter(row, &d.EventIDAlt, &d.FaultMessage, &d.FaultOpen, &d.FaultPlace, &d.BodySize, &d.KeyPreview, &d.KeySize)
 	if d.FaultPlace > CountLimit {
 		d.FaultPlace = 0
 	}

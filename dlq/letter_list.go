@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -12,17 +13,19 @@ import (
 
 // Letters reads dead letters.
 type Letters struct {
-	pool *pgxpool.Pool
+	pool    *pgxpool.Pool
+	budgets budgets
 }
 
 // NewLetters reads letters from the console's database.
-func NewLetters(pool *pgxpool.Pool) *Letters { return &Letters{pool: pool} }
+func NewLetters(pool *pgxpool.Pool) *Letters { return &Letters{pool: pool, budgets: usualBudgets} }
 
-// LetterPage is a part of a list, newest arrival first.
+// LetterPage is a part of a list, in the filter's order.
 type LetterPage struct {
-	Items []Letter
-	Next  string // cursor of the older page; "" at the end
-	Prev  string // cursor of the newer page; "" at the start
+	Items   []Letter
+	Next    string     // cursor of the following page; "" at the end
+	Prev    string     // cursor of the page before; "" at the start
+	Stopped *time.Time // looked through as far as letters of this arrival; nil: as far as the page needed
 }
 
 // letterSelect and letterNames read a Letter from dead_letter d.
@@ -30,13 +33,15 @@ const (
 	letterSelect = `
   d.id, d.state, d.state_at, s.cluster, s.broker, s.name, n.name, d.event_id, d.event_time, g.name,
   o.name, d.origin_partition, d.origin_offset, c.name, d.error_message, d.attempts, d.occurrences,
-  d.failed_at, d.fault_id, d.replay_count, d.verdict, d.verdict_at, d.flags, d.drain_partition, d.drain_offset`
+  d.failed_at, d.fault_id, d.replay_count, d.verdict, d.verdict_at, d.flags, d.drain_partition, d.drain_offset, w.name`
 	letterNames = `
 JOIN letter_source s ON s.id = d.source_id
 JOIN letter_name n ON n.id = d.dialect_id
 LEFT JOIN letter_name g ON g.id = d.group_id
 LEFT JOIN letter_name c ON c.id = d.class_id
-LEFT JOIN letter_name o ON o.id = d.origin_id`
+LEFT JOIN letter_name o ON o.id = d.origin_id
+LEFT JOIN fault f ON f.id = d.fault_id
+LEFT JOIN letter_name w ON w.id = coalesce(d.owner_id, f.owner_id)`
 )
 
 // scanLetter reads letterSelect, and whatever more the caller selects after them.
@@ -46,21 +51,22 @@ func scanLetter(row pgx.CollectableRow, more ...any) (Letter, error) {
 	err := row.Scan(append([]any{
 		&l.ID, &l.State, &l.StateAt, &l.Cluster, &broker, &l.Source, &l.Dialect, &l.EventID, &l.EventTime, &l.Group,
 		&l.Origin.Topic, &l.Origin.Partition, &l.Origin.Offset, &l.ErrorClass, &l.ErrorMessage, &l.Attempts, &l.Occurrences,
-		&l.FailedAt, &l.FaultID, &l.ReplayCount, &l.Verdict, &l.VerdictAt, &l.Flags, &l.DrainPartition, &l.DrainOffset,
+		&l.FailedAt, &l.FaultID, &l.ReplayCount, &l.Verdict, &l.VerdictAt, &l.Flags, &l.DrainPartition, &l.DrainOffset, &l.Owner,
 	}, more...)...)
 	l.Broker = brokerName(broker)
 	l.DrainedAt = arrived(l.ID)
 	return l, err
 }
 
-// List gives one page of the letters that match, newest arrival first. Errors:
+// List gives one page of the letters that match. A filter that is compared letter
+// by letter may stop before the page is full: Stopped then says where. Errors:
 // *ErrBadFilter.
 func (l *Letters) List(ctx context.Context, f LetterFilter, p Page) (LetterPage, error) {
 	rows, err := p.rows()
 	if err != nil {
 		return LetterPage{}, err
 	}
-	place := cursor{direction: older, id: uuid.Max}
+	place := startOf(f)
 	if p.Cursor != "" {
 		if place, err = decodeCursor(p.Cursor, f); err != nil {
 			return LetterPage{}, err
@@ -71,44 +77,59 @@ func (l *Letters) List(ctx context.Context, f LetterFilter, p Page) (LetterPage,
 		return LetterPage{}, err
 	}
 	q.place(place)
-	items, err := l.read(ctx, q, place.direction, rows+1)
+	if f.Compared() {
+		return l.listCompared(ctx, f, q, place, p.Cursor, rows)
+	}
+	items, err := l.read(ctx, q.ids(place.direction), q.named(rows+1), place.direction)
 	if err != nil {
 		return LetterPage{}, err
 	}
 	return letterPage(items, f, p.Cursor, place.direction, rows), nil
 }
 
+// startOf is the place before the first letter of a list.
+func startOf(f LetterFilter) cursor {
+	if f.direction() == newer {
+		return cursor{direction: newer, id: uuid.Nil}
+	}
+	return cursor{direction: older, id: uuid.Max}
+}
+
+func opposite(direction byte) byte { return older + newer - direction }
+
 // letterPage cuts off the one row too many and makes the cursors.
 func letterPage(items []Letter, f LetterFilter, came string, direction byte, rows int) LetterPage {
 	more := len(items) > rows
 	items = items[:min(len(items), rows)]
-	if direction == newer {
+	forward := f.direction()
+	if direction != forward {
 		slices.Reverse(items)
 	}
 	page := LetterPage{Items: items}
 	if len(items) == 0 {
 		return page
 	}
-	if more && direction == older || direction == newer {
-		page.Next = cursor{direction: older, id: items[len(items)-1].ID}.encode(f)
+	if more && direction == forward || direction != forward {
+		page.Next = cursor{direction: forward, id: items[len(items)-1].ID}.encode(f)
 	}
-	if more && direction == newer || direction == older && came != "" {
-		page.Prev = cursor{direction: newer, id: items[0].ID}.encode(f)
+	if more && direction != forward || direction == forward && came != "" {
+		page.Prev = cursor{direction: opposite(forward), id: items[0].ID}.encode(f)
 	}
 	return page
 }
 
-func (l *Letters) read(ctx context.Context, q letterQuery, direction byte, rows int) ([]Letter, error) {
+// read reads the letters that the statement ids names, in the asked direction.
+func (l *Letters) read(ctx context.Context, ids string, args pgx.NamedArgs, direction byte) ([]Letter, error) {
 	order := "DESC"
 	if direction == newer {
 		order = "ASC"
 	}
-	sql := "SELECT" + letterSelect + "\nFROM (" + q.ids(direction) + ") p JOIN dead_letter d ON d.id = p.id" +
+	sql := "SELECT" + letterSelect + "\nFROM (" + ids + ") p JOIN dead_letter d ON d.id = p.id" +
 		letterNames + "\nORDER BY p.id " + order
 	var items []Letter
 	b := &pgx.Batch{}
 	generic(b)
-	b.Queue(sql, q.named(rows)).Query(func(rows pgx.Rows) (err error) {
+	b.Queue(sql, args).Query(func(rows pgx.Rows) (err error) {
 		items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Letter, error) { return scanLetter(row) })
 		return err
 	})
@@ -135,6 +156,9 @@ func (l *Letters) Count(ctx context.Context, f LetterFilter) (n int64, bounded b
 	q, err := l.query(ctx, f)
 	if err != nil || q.none {
 		return 0, false, err
+	}
+	if f.Compared() {
+		return l.countCompared(ctx, f, q)
 	}
 	b := &pgx.Batch{}
 	generic(b)
@@ -171,17 +195,20 @@ SELECT coalesce((SELECT sum(CASE @state::smallint WHEN 1 THEN open_n WHEN 2 THEN
 	return n, nil
 }
 
-// Neighbours gives the letters before (newer) and after (older) id in the list
-// that f makes; uuid.Nil where there is none.
+// Neighbours gives the letters before and after id in the list that f makes;
+// uuid.Nil where there is none, or none within what a compared list looks through.
 func (l *Letters) Neighbours(ctx context.Context, id uuid.UUID, f LetterFilter) (before, after uuid.UUID, err error) {
 	q, err := l.query(ctx, f)
 	if err != nil || q.none {
 		return uuid.Nil, uuid.Nil, err
 	}
+	if f.Compared() {
+		return l.neighboursCompared(ctx, f, q, id)
+	}
 	b := &pgx.Batch{}
 	generic(b)
-	queueNeighbour(b, q, newer, id, &before)
-	queueNeighbour(b, q, older, id, &after)
+	queueNeighbour(b, q, opposite(q.first), id, &before)
+	queueNeighbour(b, q, q.first, id, &after)
 	if err := l.pool.SendBatch(ctx, b).Close(); err != nil {
 		return uuid.Nil, uuid.Nil, fmt.Errorf("neighbours of letter %s: %w", id, err)
 	}

@@ -104,23 +104,10 @@ func (r *Replays) eachOpen(ctx context.Context, sel Selection, take func([]uuid.
 		return err
 	}
 	filter.State = Open
-	q, err := NewLetters(r.pool).query(ctx, filter)
-	if err != nil || q.none {
-		return err
-	}
-	for {
-		ids, err := r.openChunk(ctx, q)
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-		if err := take(ids, nil); err != nil {
-			return err
-		}
-		if len(ids) < planChunk {
-			return nil
-		}
-		q.place(cursor{direction: newer, id: ids[len(ids)-1]})
-	}
+	letters := NewLetters(r.pool)
+	return letters.eachMatch(ctx, filter, uuid.Nil, uuid.Nil, planChunk, func(ids []uuid.UUID) (bool, error) {
+		return true, take(ids, nil)
+	})
 }
 
 func (r *Replays) faultThere(ctx context.Context, fault int32) error {
@@ -132,16 +119,4 @@ func (r *Replays) faultThere(ctx context.Context, fault int32) error {
 		return fmt.Errorf("fault %d: %w", fault, ErrNotFound)
 	}
 	return nil
-}
-
-func (r *Replays) openChunk(ctx context.Context, q letterQuery) ([]uuid.UUID, error) {
-	rows, err := r.pool.Query(ctx, q.ids(newer), q.named(planChunk))
-	if err != nil {
-		return nil, fmt.Errorf("query letters of a plan: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return nil, fmt.Errorf("read letters of a plan: %w", err)
-	}
-	return ids, nil
 }

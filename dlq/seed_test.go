@@ -43,6 +43,7 @@ type seedLetter struct {
 	flags               Flag
 	key, value          []byte
 	headers             []Header
+	owner               string
 }
 
 func newSeed(t testing.TB) *seed {
@@ -120,13 +121,13 @@ func (s *seed) add(letters ...seedLetter) []uuid.UUID {
 INSERT INTO fault (fingerprint, source_id, origin_id, group_id, class_id, dialect_id, message, first_seen, last_seen)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8) RETURNING id`, uuid.UUID(sum[:16]), source, origin, group, class, dialect, l.message, l.at)
 		rows[i] = []any{l.id, fault, source, group, class, origin, l.partition, l.offset, l.eventTime, l.failedAt, dialect,
-			int32(l.flags), null(l.event), null(l.alt), int16(l.state), l.at, int16(l.verdict), l.attempts, null(l.message)}
+			int32(l.flags), null(l.event), null(l.alt), int16(l.state), l.at, int16(l.verdict), l.attempts, null(l.message), nullID(s.name(4, l.owner))}
 		bodies[i] = []any{l.id, l.key, l.value, EncodeHeaders(l.headers)}
 		deltas[i] = []any{fault, int16(l.state), int16(l.verdict), int64(1), l.at}
 	}
 	s.copy("dead_letter", []string{"id", "fault_id", "source_id", "group_id", "class_id", "origin_id", "origin_partition",
 		"origin_offset", "event_time", "failed_at", "dialect_id", "flags", "event_id", "event_id_alt", "state", "state_at",
-		"verdict", "attempts", "error_message"}, rows)
+		"verdict", "attempts", "error_message", "owner_id"}, rows)
 	s.copy("dead_letter_body", []string{"id", "key", "value", "headers"}, bodies)
 	s.copy("fault_delta", []string{"fault_id", "state", "verdict", "n", "seen_at"}, deltas)
 	return ids
@@ -172,4 +173,11 @@ func null(text string) *string {
 		return nil
 	}
 	return &text
+}
+
+func nullID(id int32) *int32 {
+	if id == 0 {
+		return nil
+	}
+	return &id
 }
