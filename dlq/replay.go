@@ -33,22 +33,24 @@ const (
 	Paused
 	Done
 	Canceled
+	Planning // the set is being judged and frozen, step by step
 )
 
 var replayStateNames = map[ReplayState]string{
 	Planned: "planned", AwaitingApproval: "awaiting_approval", Scheduled: "scheduled",
-	Running: "running", Paused: "paused", Done: "done", Canceled: "canceled",
+	Running: "running", Paused: "paused", Done: "done", Canceled: "canceled", Planning: "planning",
 }
 
 // String is the state's name in the API.
 func (s ReplayState) String() string { return replayStateNames[s] }
 
-// Selection names the letters of a replay: by id, by filter (state is open), or
-// a whole fault. Exactly one is set.
+// Selection names the letters of a replay: by id, by filter (state is open), a
+// whole fault, or what went wrong in an earlier replay. Exactly one is set.
 type Selection struct {
 	LetterIDs []uuid.UUID
 	Filter    *LetterFilter
 	FaultID   int32
+	RedoOf    int64 // a replay: the letters of its items that failed, were not sent or not seen
 }
 
 // Override sends a letter in spite of its verdict. It names the verdict that the
@@ -66,7 +68,9 @@ type PlanRequest struct {
 	Selection  Selection
 	Target     Target
 	Overrides  []Override
-	RequestKey string // idempotency key of the form; "" none
+	Pace       Pace
+	Revisions  map[uuid.UUID]int // which revision of a letter is sent; 0: as it arrived. Letters not named send their newest
+	RequestKey string            // idempotency key of the form; "" none
 }
 
 // Plan is a frozen set, or what it would be for a dry run (ID 0).
@@ -93,7 +97,7 @@ type Refusal struct {
 type Replay struct {
 	ID             int64
 	State          ReplayState
-	PausedBy       string // user | stop_rule | ""
+	PausedBy       string // user | stop_rule | rung | ""
 	Target         Target
 	Targets        []ReplayTarget
 	Total, Sent    int
@@ -117,6 +121,18 @@ type Replay struct {
 	StartedBy      *string
 	StartedAt      *time.Time
 	FinishedAt     *time.Time
+	Pace           Pace
+	Rung           int        // rungs of the ladder that were passed
+	Tried          int        // items sent, or that the broker refused
+	Failed         int        // items of those that failed, were lost or not seen
+	Wait           Reason     // why nothing is sent now; zero: it is, or there is nothing to send
+	WaitSince      *time.Time // since when
+	Digest         []byte     // SHA-256 of the frozen set; with the pace, what an approval is bound to
+	ApprovedUntil  *time.Time // when the approval expires; nil: none was given
+	PlanTotal      int        // letters that a plan in the making has to judge
+	Elders         int        // items with an open elder of the same key that is not in the set
+	EldersBounded  bool       // not every letter was looked at for that
+	RedoOf         *int64     // the replay whose failed items these are
 }
 
 // ReplayTarget is one topic that a replay sends to, and the groups it reaches.
@@ -138,7 +154,8 @@ type ReplayItem struct {
 	Topic     string
 	Partition *int32
 	Offset    *int64
-	BytesFrom string // letter | origin | "" not sent yet
+	BytesFrom string // letter | origin | revision | "" not sent yet
+	Revision  int    // of the letter, pinned at plan; 0: as it arrived
 	Reason    Reason // why it was left out or not sent; zero where there is nothing to say
 	Groups    []ItemGroup
 }

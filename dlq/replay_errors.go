@@ -12,6 +12,11 @@ import (
 // ErrOwnApproval is returned to somebody who approves or rejects what they planned.
 var ErrOwnApproval = errors.New("dlq: nobody decides about their own replay")
 
+// ErrApprovalVoid is returned to Start when the approval is too old or was given
+// to something else, and to an approver whose plan has changed. The replay awaits
+// approval.
+var ErrApprovalVoid = errors.New("dlq: what was approved has changed, or the approval has expired")
+
 // ErrNothingToSend is returned by Start for a replay without a single item.
 var ErrNothingToSend = errors.New("dlq: the replay has nothing to send")
 

@@ -28,8 +28,13 @@ const sqlReplayColumns = `
 SELECT r.id, r.state, coalesce(r.paused_by, 0), r.target, r.letters, r.total, r.sent, r.refused, r.verdicts, r.fault_id,
   r.reason, r.created_by, r.created_at, r.approval_needed, r.approved_by, r.approved_at, coalesce(r.approval_reason, ''),
   r.rejected_by, r.started_by, r.started_at, r.finished_at,
-  r.waiting, r.left_out, r.refusals
-FROM replay r`
+  r.waiting, r.left_out, r.refusals, r.pace, r.rung, r.wait_key, r.wait_text, r.wait_args, r.wait_since, r.digest,
+  r.approved_at + @approval_for::interval, r.plan_total, r.elders, r.elders_bounded, r.redo_of,
+  r.epoch = 0 AND r.state = 4 AND r.state_at < now() - interval '15 seconds',
+  f.bad, r.sent + f.unsent
+FROM replay r CROSS JOIN LATERAL (
+  SELECT count(DISTINCT o.item_no)::int AS bad, (count(DISTINCT o.item_no) FILTER (WHERE o.outcome IN (9, 10)))::int AS unsent
+  FROM replay_outcome o WHERE o.replay_id = r.id AND o.outcome IN (5, 6, 7, 9, 10)) f`
 
 const sqlReplay = sqlReplayColumns + ` WHERE r.id = @id`
 
@@ -55,8 +60,8 @@ func (r *Replays) Get(ctx context.Context, id int64) (Replay, error) {
 
 // List gives one page of replays, newest first. Errors: *ErrBadFilter.
 func (r *Replays) List(ctx context.Context, f ReplayFilter, p Page) (ReplayPage, error) {
-	if f.State < 0 || f.State > Canceled {
-		return ReplayPage{}, &ErrBadFilter{Field: "state", Reason: "must be one of planned, awaiting_approval, scheduled, running, paused, done, canceled"}
+	if f.State < 0 || f.State > Planning {
+		return ReplayPage{}, &ErrBadFilter{Field: "state", Reason: "must be one of planned, awaiting_approval, scheduled, running, paused, done, canceled, planning"}
 	}
 	if err := filterText("by", f.By); err != nil {
 		return ReplayPage{}, err
@@ -91,6 +96,7 @@ func (p Page) place(filter any, first int64) (limit int, at int64, err error) {
 }
 
 func (r *Replays) replays(ctx context.Context, sql string, args pgx.NamedArgs) ([]Replay, error) {
+	args["approval_for"] = r.opts.ApprovalFor
 	rows, err := r.pool.Query(ctx, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("query replays: %w", err)
@@ -109,15 +115,23 @@ func (r *Replays) replays(ctx context.Context, sql string, args pgx.NamedArgs) (
 	return found, r.fillOutcomes(ctx, by)
 }
 
-var pausedByNames = map[int16]string{1: "user", 2: "stop_rule"}
+var pausedByNames = map[int16]string{pausedByUser: "user", pausedByStopRule: "stop_rule", pausedByRung: "rung"}
 
 func scanReplay(row pgx.CollectableRow) (Replay, error) {
 	var p Replay
 	var pausedBy int16
 	var verdicts map[string]int
+	var waitKey, waitText *string
+	var waitArgs []byte
+	var nobody bool
 	err := row.Scan(&p.ID, &p.State, &pausedBy, &p.Target, &p.Letters, &p.Total, &p.Sent, &p.Refused, &verdicts, &p.FaultID,
 		&p.Reason, &p.CreatedBy, &p.CreatedAt, &p.ApprovalNeeded, &p.ApprovedBy, &p.ApprovedAt, &p.ApprovalReason,
-		&p.RejectedBy, &p.StartedBy, &p.StartedAt, &p.FinishedAt, &p.Waiting, &p.LeftOut, &p.RefusedN)
+		&p.RejectedBy, &p.StartedBy, &p.StartedAt, &p.FinishedAt, &p.Waiting, &p.LeftOut, &p.RefusedN,
+		&p.Pace, &p.Rung, &waitKey, &waitText, &waitArgs, &p.WaitSince, &p.Digest, &p.ApprovedUntil, &p.PlanTotal,
+		&p.Elders, &p.EldersBounded, &p.RedoOf, &nobody, &p.Failed, &p.Tried)
+	if p.Wait = loadReason(waitText, waitKey, waitArgs); nobody {
+		p.Wait = replayReason("reason.wait.nobody")
+	}
 	p.PausedBy = pausedByNames[pausedBy]
 	p.Outcomes, p.Verdicts = map[Outcome]int{}, map[Verdict]int{}
 	for v, name := range verdictNames {

@@ -29,6 +29,16 @@ var ReplayReasonTexts = map[string]string{
 	"reason.unconfirmed.gone":   "The broker did not confirm it, and {topic} cannot be searched any more: what stood there is gone.",
 	"reason.resent":             "An earlier send did not arrive; it is sent again.",
 
+	"reason.wait.window":     "It sends only within {window}. It goes on at {at}.",
+	"reason.wait.rung":       "Rung {rung} waits for the outcomes of {n} items.",
+	"reason.wait.rung_pause": "Rung {rung} was sent. The next one waits for somebody to go on.",
+	"reason.wait.rung_empty": "Nothing of rung {rung} could be sent, so it proves nothing.",
+	"reason.wait.rung_bad":   "{bad} of the {tried} items of rung {rung} did not go well.",
+	"reason.wait.stopped":    "{bad} of {tried} items failed; it stops at {share}%.",
+	"reason.wait.unanswered": "The broker did not answer for some messages. {seconds} s after they left, the topic is searched for them.",
+	"reason.wait.error":      "It was tried and will be tried again: {error}.",
+	"reason.wait.nobody":     "No process with role jobs has taken it up.",
+
 	"reason.outcome.applied":       "No record before, one now, of {at}.",
 	"reason.outcome.duplicate":     "A record was there before; the group has passed offset {offset}.",
 	"reason.outcome.failed_again":  "It came back as letter {letter}.",

@@ -77,6 +77,7 @@ func (s *step) sendChunk(ctx context.Context) (bool, error) {
 	if err != nil || len(c.items) == 0 {
 		return false, err
 	}
+	s.taken = len(c.items)
 	s.prepareAhead(ctx, c)
 	for _, do := range []func(context.Context, *chunk) error{s.readEnds, s.connect, s.judgeChunk, s.claimChunk} {
 		err := do(ctx, c)
@@ -103,10 +104,18 @@ type preparing struct {
 	err  error
 }
 
-// prepare reads all of a chunk that does not change: the next items after a
-// number, their letters, bodies and originals.
-func (s *step) prepare(ctx context.Context, after int) (*chunk, error) {
-	c, err := s.nextChunk(ctx, after)
+// reach is which items a chunk may take: those after one number up to another, at
+// most size of them.
+type reach struct{ after, last, size int }
+
+func (s *step) reach(after int) reach {
+	return reach{after: after, last: s.lastItem(), size: s.chunkSize()}
+}
+
+// prepare reads all of a chunk that does not change: the next items within reach,
+// their letters, bodies and originals.
+func (s *step) prepare(ctx context.Context, within reach) (*chunk, error) {
+	c, err := s.nextChunk(ctx, within)
 	if err != nil {
 		return nil, err
 	}
@@ -120,10 +129,10 @@ func (s *step) prepare(ctx context.Context, after int) (*chunk, error) {
 func (s *step) prepareAhead(ctx context.Context, c *chunk) {
 	ctx, stop := context.WithCancel(ctx)
 	p := &preparing{done: make(chan struct{}), stop: stop}
-	after := c.items[len(c.items)-1].no
+	within := s.reach(c.items[len(c.items)-1].no)
 	go func() {
 		defer close(p.done)
-		p.c, p.err = s.prepare(ctx, after)
+		p.c, p.err = s.prepare(ctx, within)
 	}()
 	s.ahead = p
 }
@@ -133,12 +142,12 @@ func (s *step) take(ctx context.Context) (*chunk, error) {
 	p := s.ahead
 	s.ahead = nil
 	if p == nil {
-		return s.prepare(ctx, 0)
+		return s.prepare(ctx, s.reach(0))
 	}
 	<-p.done
 	p.stop()
 	if p.err == nil && len(p.c.items) == 0 {
-		return s.prepare(ctx, 0)
+		return s.prepare(ctx, s.reach(0))
 	}
 	return p.c, p.err
 }
@@ -156,7 +165,7 @@ const sqlNextItems = `
 SELECT i.no, i.target_id, i.item_key, i.letter_id, i.tries,
   array_agg(l.letter_id ORDER BY l.letter_id), array_agg(l.from_state ORDER BY l.letter_id)
 FROM (SELECT i.* FROM replay_item i JOIN replay r ON r.id = i.replay_id
-      WHERE i.replay_id = @id AND i.no >= r.next_no AND i.no > @after AND i.state = 0 ORDER BY i.no LIMIT @limit) i
+      WHERE i.replay_id = @id AND i.no >= r.next_no AND i.no > @after AND i.no <= @last AND i.state = 0 ORDER BY i.no LIMIT @limit) i
 JOIN replay_item_letter l ON l.replay_id = i.replay_id AND l.no = i.no
 GROUP BY i.no, i.target_id, i.item_key, i.letter_id, i.tries
 ORDER BY i.no`
@@ -166,8 +175,8 @@ SELECT t.id, t.cluster, t.topic, coalesce(g.name, '')
 FROM replay_target t LEFT JOIN letter_name g ON g.id = t.group_id AND t.group_id <> 0
 WHERE t.replay_id = @id`
 
-func (s *step) nextChunk(ctx context.Context, after int) (*chunk, error) {
-	rows, err := s.r.pool.Query(ctx, sqlNextItems, pgx.NamedArgs{"id": s.id, "after": after, "limit": s.r.opts.ChunkSize})
+func (s *step) nextChunk(ctx context.Context, within reach) (*chunk, error) {
+	rows, err := s.r.pool.Query(ctx, sqlNextItems, pgx.NamedArgs{"id": s.id, "after": within.after, "last": within.last, "limit": within.size})
 	if err != nil {
 		return nil, fmt.Errorf("query next items: %w", err)
 	}
@@ -265,7 +274,9 @@ func (s *step) silent(c *chunk) bool {
 	waits := false
 	for _, it := range c.items {
 		for _, g := range it.groups {
-			waits = waits || it.goes() && g.verdict == Unknown && slices.Contains(passing, g.reason.Key)
+			if it.goes() && g.verdict == Unknown && slices.Contains(passing, g.reason.Key) {
+				waits, s.unheard = true, g.reason
+			}
 		}
 	}
 	if !waits {

@@ -37,7 +37,10 @@ type OriginReading interface {
 // ReplayOptions are the engine's limits. A zero value takes the default.
 type ReplayOptions struct {
 	ApprovalSize int              // items above which a second person approves; default 1000
+	ApprovalFor  time.Duration    // how long an approval holds; default 24 h
 	PlanLimit    int              // letters that one plan may hold; default 500,000
+	PlanAtOnce   int              // letters up to which a plan is made in one call, beyond it in steps; default 20,000
+	ReplayCap    int              // replays of one letter after which it is parked; default 5
 	ChunkSize    int              // items judged, claimed and sent together; default and most 500
 	SettleAfter  time.Duration    // after this an item that no group took up is not_seen; default 10 min
 	SendTimeout  time.Duration    // how long the brokers may take to confirm a chunk; default 15 s
@@ -52,7 +55,10 @@ type ReplayOptions struct {
 
 func (o ReplayOptions) withDefaults() ReplayOptions {
 	o.ApprovalSize = cmp.Or(o.ApprovalSize, 1000)
+	o.ApprovalFor = cmp.Or(o.ApprovalFor, 24*time.Hour)
 	o.PlanLimit = cmp.Or(o.PlanLimit, 500_000)
+	o.PlanAtOnce = cmp.Or(o.PlanAtOnce, 20_000)
+	o.ReplayCap = cmp.Or(o.ReplayCap, 5)
 	o.ChunkSize = min(cmp.Or(o.ChunkSize, 500), 500)
 	o.SettleAfter = cmp.Or(o.SettleAfter, 10*time.Minute)
 	o.SendTimeout = cmp.Or(o.SendTimeout, 15*time.Second)

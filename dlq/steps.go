@@ -78,7 +78,7 @@ func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 		return nil
 	}
 	if err != nil {
-		s.giveBack(ctx)
+		s.giveBack(ctx, err)
 		return fmt.Errorf("step of replay %d: %w", s.id, err)
 	}
 	return nil
@@ -174,6 +174,10 @@ type step struct {
 	watched   time.Time          // when outcomes were last looked for
 	watchTook time.Duration      // and how long that took
 	silence   time.Time          // since when something that has to be asked does not answer; zero: it does
+	unheard   Reason             // what that is
+	now       standing           // as last read
+	sendAt    time.Time          // by the rate nothing is sent before
+	taken     int                // items of the last chunk
 }
 
 const sqlFenceStep = `
@@ -207,44 +211,57 @@ func (s *step) run(ctx context.Context) error {
 			return err
 		}
 		moved = moved || p.moved
-		over := time.Now().After(end) || ctx.Err() != nil || s.idle > 0 && !moved
+		over := time.Now().After(end) || ctx.Err() != nil || s.idle > 0 && !moved || p.nothingSoon()
 		if p.finished || over {
 			return s.end(context.WithoutCancel(ctx), p, moved)
 		}
-		if p.moved {
+		if p.moved && p.due.IsZero() {
 			pause = s.r.opts.Poll
 			continue
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		wait(ctx, s.until(p.due, pause))
 		pause = min(pause*3/2, 4*s.r.opts.Poll)
 	}
 }
 
 // progress is what one round found and did.
 type progress struct {
-	moved    bool // something was sent or came out
-	finished bool // nothing is left for any step
+	moved    bool      // something was sent or came out
+	finished bool      // nothing is left for any step
+	due      time.Time // when more may be sent; zero: now, or when something came out
+	idle     bool      // until then there is nothing to look for either
 }
+
+// nothingSoon reports whether the next thing to do is so far off that a later
+// step does it.
+func (p progress) nothingSoon() bool { return p.idle && !p.due.IsZero() }
 
 const sqlStanding = `
 SELECT r.state, r.waiting > 0,
   EXISTS (SELECT FROM replay_chunk c WHERE c.replay_id = r.id AND c.state = 0),
-  EXISTS (SELECT FROM event_claim c WHERE c.kind = 1 AND c.holder_id = r.id)
+  EXISTS (SELECT FROM event_claim c WHERE c.kind = 1 AND c.holder_id = r.id),
+  r.pace, r.rung, r.total, r.next_no, r.sent, r.stop_bad, r.stop_tried, coalesce(r.wait_key, ''), coalesce(r.wait_text, ''), r.paced_until
 FROM replay r WHERE r.id = @id`
 
-// standing is what is left to do.
+// standing is what is left to do, and how fast.
 type standing struct {
 	state                        ReplayState
 	waiting, unsettled, watching bool
+	pace                         Pace
+	rung, total, nextNo, sent    int
+	stopBad, stopTried           int
+	waitKey, waitText            string
+	pacedUntil                   *time.Time
 }
 
 func (s *step) standing(ctx context.Context) (st standing, err error) {
-	err = s.r.pool.QueryRow(ctx, sqlStanding, pgx.NamedArgs{"id": s.id}).Scan(&st.state, &st.waiting, &st.unsettled, &st.watching)
+	err = s.r.pool.QueryRow(ctx, sqlStanding, pgx.NamedArgs{"id": s.id}).Scan(&st.state, &st.waiting, &st.unsettled, &st.watching,
+		&st.pace, &st.rung, &st.total, &st.nextNo, &st.sent, &st.stopBad, &st.stopTried, &st.waitKey, &st.waitText, &st.pacedUntil)
 	if err != nil {
 		return st, fmt.Errorf("read standing: %w", err)
+	}
+	if s.now = st; s.sendAt.IsZero() && st.pacedUntil != nil {
+		s.sendAt = *st.pacedUntil
 	}
 	return st, nil
 }
@@ -263,11 +280,11 @@ func (s *step) advance(ctx context.Context) (progress, error) {
 	}
 	if st.unsettled {
 		s.dropAhead() // what is put back comes before it
-		if p.moved, err = s.recover(ctx); err != nil {
+		if p.moved, err = s.settleOpen(ctx); err != nil {
 			return p, fmt.Errorf("recover: %w", err)
 		}
 	} else if st.waiting && st.state == Running && ctx.Err() == nil {
-		if p.moved, err = s.sendChunk(ctx); err != nil {
+		if p, err = s.sendPaced(ctx, st); err != nil {
 			return p, fmt.Errorf("send: %w", err)
 		}
 	}
@@ -276,17 +293,21 @@ func (s *step) advance(ctx context.Context) (progress, error) {
 		if err != nil {
 			return p, fmt.Errorf("watch: %w", err)
 		}
-		p.moved = p.moved || came
+		if p.moved = p.moved || came; came {
+			p.due = time.Time{} // a rung may be through
+		}
 	}
 	st, err = s.standing(ctx)
-	p.finished = err == nil && !st.unsettled && !st.watching && (!st.waiting || st.state != Running)
+	p.idle = !st.unsettled && !st.watching
+	p.finished = err == nil && p.idle && (!st.waiting || st.state != Running)
 	return p, err
 }
 
-const sqlEndStep = `UPDATE replay SET lease_until = NULL WHERE id = @id`
+const sqlEndStep = `UPDATE replay SET lease_until = NULL, paced_until = @paced WHERE id = @id`
 
 const sqlDone = `
-UPDATE replay SET state = 6, finished_at = now(), paused_by = NULL, state_by = 'system', state_at = now()
+UPDATE replay SET state = 6, finished_at = now(), paused_by = NULL, state_by = 'system', state_at = now(),
+  wait_key = NULL, wait_text = NULL, wait_args = NULL, wait_since = NULL
 WHERE id = @id AND state IN (4, 5) AND waiting = 0`
 
 // idleDelay is how long to wait before outcomes are looked for again when a
@@ -301,8 +322,11 @@ func (s *step) end(ctx context.Context, p progress, moved bool) error {
 	if moved {
 		next.Idle, delay = 0, 0
 	}
+	if p.nothingSoon() {
+		delay = s.until(p.due, longestDelay)
+	}
 	err := s.fenced(ctx, func(tx pgx.Tx, _ ReplayState) error {
-		if _, err := tx.Exec(ctx, sqlEndStep, pgx.NamedArgs{"id": s.id}); err != nil {
+		if _, err := tx.Exec(ctx, sqlEndStep, pgx.NamedArgs{"id": s.id, "paced": zeroNull(s.sendAt)}); err != nil {
 			return err
 		}
 		if !p.finished {
@@ -317,13 +341,19 @@ func (s *step) end(ctx context.Context, p progress, moved bool) error {
 	return nil
 }
 
-const sqlGiveBack = `UPDATE replay SET lease_until = now() - interval '1 second' WHERE id = @id AND epoch = @epoch`
+const sqlGiveBack = `
+UPDATE replay SET lease_until = now() - interval '1 second', version = version + 1,
+  wait_key = @key, wait_text = @text, wait_args = @args, wait_since = CASE WHEN wait_key = @key THEN wait_since ELSE now() END
+WHERE id = @id AND epoch = @epoch`
 
-// giveBack lets the retried job go on at once after an error.
-func (s *step) giveBack(ctx context.Context) {
+// giveBack lets the retried job go on at once after an error, which the page
+// shows meanwhile.
+func (s *step) giveBack(ctx context.Context, failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if _, err := s.r.pool.Exec(ctx, sqlGiveBack, pgx.NamedArgs{"id": s.id, "epoch": s.epoch}); err != nil {
+	why := storeReason(replayReason("reason.wait.error", "error", failed.Error()))
+	args := pgx.NamedArgs{"id": s.id, "epoch": s.epoch, "key": why.Key, "text": why.Text, "args": why.Args}
+	if _, err := s.r.pool.Exec(ctx, sqlGiveBack, args); err != nil {
 		s.log.Warn("replay lease was not given back; it runs out by itself", slog.Any("error", err))
 	}
 }

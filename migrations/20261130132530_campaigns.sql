@@ -1,7 +1,8 @@
 -- Campaigns: how a replay is paced, what holds it, plans that are made in steps,
 -- revisions of letters, and times at which something starts by itself. Adds
 -- columns with constant defaults to replay and replay_item, which locks them for
--- a moment and rewrites no row; the tables are new.
+-- a moment and rewrites no row, and an index to replay_outcome, which holds its
+-- writers up while it is built; the tables are new.
 -- +goose Up
 alter table replay
   add column pace jsonb not null default '{}',          -- dlq.Pace
@@ -20,6 +21,9 @@ alter table replay
   add column redo_of bigint;                            -- the replay whose failed items these are
 alter table replay_item
   add column revision int not null default 0;           -- of letter_id, pinned at plan; 0: as it arrived
+
+create index replay_outcome_bad on replay_outcome (replay_id, item_no) where outcome in (5, 6, 7, 9, 10);
+  -- failed again, swallowed, not seen, not sent, unconfirmed: what the stop rule counts; a second or so per million rows
 
 create table replay_draft (                  -- letters of a plan that is being made, as judged
   replay_id bigint not null, letter_id uuid not null,
@@ -60,6 +64,7 @@ create table schedule (                      -- what starts by itself
 create index schedule_next on schedule (next_at);
 
 -- +goose Down
+drop index replay_outcome_bad;
 drop table schedule;
 drop table letter_unpark;
 drop table letter_revision;
