@@ -30,6 +30,7 @@ func (c *Config) check(bad *problems) {
 	}
 	for i, consumer := range c.Consumers {
 		c.checkConsumer(bad, consumer)
+		c.checkFilter(bad, i)
 		for _, other := range c.Consumers[:i] {
 			if other.Group == consumer.Group {
 				bad.Add(consumer.Pos.Problemf("group %s stands at line %d as well", consumer.Group, other.Pos.Line))
@@ -73,6 +74,7 @@ func (c *Config) checkConsumer(bad *problems, consumer Consumer) {
 	c.needConnection(bad, consumer.Pos, consumer.Connection)
 	c.checkBroker(bad, consumer)
 	checkStrategy(bad, consumer)
+	c.checkUniqueKey(bad, consumer)
 	if consumer.HTTP != nil {
 		if _, ok := c.URLs[consumer.HTTP.Base]; !ok {
 			bad.Add(consumer.Pos.Problemf("effect.http.base: there is no %q under urls", consumer.HTTP.Base))
@@ -95,6 +97,22 @@ func checkStrategy(bad *problems, consumer Consumer) {
 	}
 	if strategy == "lock" && consumer.LockKeys == nil {
 		bad.Add(consumer.Pos.Problemf("strategy lock needs lock_keys, such as {user: :userId}"))
+	}
+}
+
+// checkUniqueKey: PostgreSQL's statement names its key itself.
+func (c *Config) checkUniqueKey(bad *problems, consumer Consumer) {
+	conn := c.Connection(consumer.Connection)
+	if conn == nil {
+		return // said already
+	}
+	switch unique := consumer.Strategy == "unique_key"; {
+	case consumer.UniqueKey != "" && conn.Kind != "mysql":
+		bad.Add(consumer.Pos.Problemf("effect.unique_key is for MySQL: in PostgreSQL the statement names the key, ON CONFLICT (…) DO NOTHING"))
+	case consumer.UniqueKey != "" && !unique:
+		bad.Add(consumer.Pos.Problemf("effect.unique_key is for strategy unique_key"))
+	case consumer.UniqueKey == "" && unique && conn.Kind == "mysql" && consumer.HTTP == nil:
+		bad.Add(consumer.Pos.Problemf("strategy unique_key needs effect.unique_key in MySQL: the name of the key whose violation is a duplicate, such as uk_event_channel or PRIMARY"))
 	}
 }
 
@@ -129,11 +147,6 @@ func (c *Config) Unsupported() []error {
 	for _, s := range c.Sources {
 		if cl := c.Cluster(s.Cluster); cl != nil && cl.Rabbit != nil {
 			later(s.Pos, "a source on RabbitMQ")
-		}
-	}
-	for _, conn := range c.Connections {
-		if conn.Kind == "mysql" {
-			later(conn.Pos, "a MySQL connection")
 		}
 	}
 	if c.ReconcileDir != "" {

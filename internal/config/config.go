@@ -15,6 +15,7 @@ type Config struct {
 
 	Clusters    []Cluster
 	Connections []Connection
+	Redis       []Redis
 	Sources     []Source
 	Groups      []Group
 	Consumers   []Consumer
@@ -116,7 +117,9 @@ type Evidence struct {
 	Table         string
 	EventID       string
 	ConsumerGroup string // "": the table has no such column, all rows are the group's
+	GroupValue    string // what that column holds; "": the group's name
 	ConsumedAt    string // "": no column says when
+	Where         string // further condition on the rows, in the database's SQL; "": none
 	CompleteSince time.Time
 	Retention     time.Duration // 0: kept for ever
 }
@@ -133,10 +136,12 @@ type Consumer struct {
 	Strategy    string              // consume_record | unique_key | state | lock | version
 	LockKeys    map[string][]string // what an event locks: values, or fields with a colon, by name; nil: nothing
 	SQL         string              // exactly one of SQL and HTTP is set
+	UniqueKey   string              // of strategy unique_key in MySQL: the key whose violation is a duplicate; "" elsewhere
 	Verify      string              // query of the strategies state, lock and version: was the event processed; "" elsewhere
 	ExpectRows  *int64              // rows that SQL has to affect; nil: any number
 	HTTP        *HTTP
 	Retry       Retry
+	Filter      string // a name in redis; "": none
 	DeadLetter  string // "": <topic>.DLT, <queue>.dlq
 	Concurrency int    // workers; each owns whole partitions, or competes for the queue
 }

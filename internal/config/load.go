@@ -39,6 +39,7 @@ func readConfig(n node, c *Config) {
 		"database":        func(n node) { readDatabase(n, &c.Database) },
 		"clusters":        func(n node) { c.Clusters = readNamed(n, readCluster) },
 		"connections":     func(n node) { c.Connections = readNamed(n, readConnection) },
+		"redis":           func(n node) { c.Redis = readNamed(n, readRedis) },
 		"sources":         func(n node) { c.Sources = readList(n, readSource) },
 		"groups":          func(n node) { c.Groups = readNamed(n, readGroup) },
 		"consumers":       func(n node) { c.Consumers = readList(n, readConsumer) },

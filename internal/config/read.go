@@ -189,10 +189,15 @@ func readEvidence(n node) *Evidence {
 		"table":          func(n node) { n.Text(&e.Table) },
 		"event_id":       func(n node) { n.Text(&e.EventID) },
 		"consumer_group": func(n node) { readColumn(n, &e.ConsumerGroup) },
+		"group_value":    func(n node) { n.Text(&e.GroupValue) },
 		"consumed_at":    func(n node) { readColumn(n, &e.ConsumedAt) },
+		"where":          func(n node) { n.Text(&e.Where) },
 		"complete_since": func(n node) { n.Date(&e.CompleteSince) },
 		"retention":      func(n node) { n.Duration(&e.Retention) },
 	}, "connection", "table", "complete_since")
+	if e.GroupValue != "" && e.ConsumerGroup == "" {
+		n.Fail("group_value is what consumer_group holds, and there is no such column")
+	}
 	return e
 }
 
@@ -216,6 +221,7 @@ func readConsumer(n node) Consumer {
 		"strategy":    func(n node) { n.OneOf(&c.Strategy, "consume_record", "unique_key", "state", "lock", "version") },
 		"lock_keys":   func(n node) { c.LockKeys = readKeys(n) },
 		"effect":      func(n node) { readEffect(n, &c) },
+		"filter":      func(n node) { n.Text(&c.Filter) },
 		"retry":       func(n node) { readRetry(n, &c.Retry) },
 		"dead_letter": func(n node) { n.Text(&c.DeadLetter) },
 		"concurrency": func(n node) { n.Whole(&c.Concurrency, 1) },
@@ -230,6 +236,7 @@ func readEffect(n node, c *Consumer) {
 	n.Object(fields{
 		"sql":         func(n node) { n.Text(&c.SQL) },
 		"verify":      func(n node) { n.Text(&c.Verify) },
+		"unique_key":  func(n node) { n.Text(&c.UniqueKey) },
 		"expect_rows": func(n node) { c.ExpectRows = readRows(n) },
 		"http":        func(n node) { c.HTTP = readHTTP(n) },
 	})
