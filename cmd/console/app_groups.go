@@ -95,16 +95,9 @@ func (a *app) declare(ctx context.Context, g *dlq.Group, conf config.Group) erro
 	if conf.Evidence == nil {
 		return nil
 	}
-	e := conf.Evidence
-	pool, err := a.business.reader(ctx, e.Connection)
-	if err != nil {
-		return err
-	}
-	g.Evidence = &dlq.Evidence{
-		Connection: e.Connection, Pool: pool, Table: e.Table, EventID: e.EventID, ConsumerGroup: e.ConsumerGroup,
-		ConsumedAt: e.ConsumedAt, CompleteSince: e.CompleteSince, Retention: e.Retention,
-	}
-	return nil
+	e, err := a.business.evidence(ctx, *conf.Evidence)
+	g.Evidence = e
+	return err
 }
 
 // declared is what the Consumers page knows beforehand.

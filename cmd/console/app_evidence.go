@@ -1,0 +1,26 @@
+package main
+
+import (
+	"context"
+
+	"oncemore/dlq"
+	"oncemore/internal/config"
+)
+
+// evidence is where a group's records are looked up, by a pool that only reads.
+func (c *connections) evidence(ctx context.Context, e config.Evidence) (*dlq.Evidence, error) {
+	made := &dlq.Evidence{
+		Connection: e.Connection, Table: e.Table, EventID: e.EventID, ConsumerGroup: e.ConsumerGroup, GroupValue: e.GroupValue,
+		ConsumedAt: e.ConsumedAt, Where: e.Where, CompleteSince: e.CompleteSince, Retention: e.Retention,
+	}
+	var err error
+	if c.isMySQL(e.Connection) {
+		made.MySQL, err = c.mysqlReader(e.Connection)
+	} else {
+		made.Pool, err = c.reader(ctx, e.Connection)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
+}
