@@ -11,33 +11,32 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncemore/dlq/dialect"
 )
 
-// partitionBatch is records of one partition that are stored together: those from
-// From on, in order, after which the position is Next. Offsets may have holes.
-type partitionBatch struct {
-	cluster    string
-	Topic      string
-	TopicID    uuid.UUID
-	Partition  int32
-	From, Next int64
-	Records    []*kgo.Record
-	conf       dialect.Configured
-	cursor     *drainCursor // that fetched it
-	reread     bool         // below a position that was passed once: copies are possible
+// arrivedAt is where an arrival was read.
+type arrivedAt struct {
+	cluster string
+	broker  int16 // of letter_source
+	source  string
+	topicID uuid.UUID // zero: a queue
+
+	partition int32 // -1: a queue has none
+	offset    int64
+	at        time.Time // of the dead-letter record itself; zero: none
+	reread    bool      // was passed once before: copies are possible
 }
 
 // arrival is a dead letter on its way into the tables.
 type arrival struct {
-	part    *partitionBatch
-	record  *kgo.Record
-	headers []byte // as stored
-	read    *dialect.Reading
-	pattern string // normalised error message
-	print   uuid.UUID
+	from     arrivedAt
+	message  *dialect.Message
+	headers  []byte // as stored
+	envelope []byte // amqpform.Envelope; nil: Kafka
+	read     *dialect.Reading
+	pattern  string // normalised error message
+	print    uuid.UUID
 	identity
 
 	id                           uuid.UUID
@@ -50,25 +49,28 @@ type arrival struct {
 	flags                        Flag
 }
 
-// arrive reads a record. It never fails: one that makes the interpreter panic is
-// stored as unknown.
-func arrive(set *dialect.Set, part *partitionBatch, record *kgo.Record, log *slog.Logger) (a *arrival) {
-	a = &arrival{part: part, record: record, headers: EncodeHeaders(headersOf(record))}
+// understand reads the message. It never fails: one that makes the interpreter
+// panic is stored as unknown. amend corrects the reading by what is known of the
+// source; nil: nothing is.
+func (a *arrival) understand(set *dialect.Set, conf dialect.Configured, log *slog.Logger, amend func(*dialect.Reading)) *arrival {
 	defer func() {
 		if failure := recover(); failure != nil {
-			log.Error("dead letter could not be read, stored as unknown", "topic", record.Topic,
-				"partition", record.Partition, "offset", record.Offset, "error", fmt.Sprint(failure))
+			log.Error("dead letter could not be read, stored as unknown", "source", a.from.source,
+				"partition", a.from.partition, "offset", a.from.offset, "error", fmt.Sprint(failure))
 			a.forget()
 		}
 	}()
-	a.read = set.Read(messageOf(record), part.conf)
+	a.read = set.Read(a.message, conf)
+	if amend != nil {
+		amend(a.read)
+	}
 	a.settle()
 	return a
 }
 
 // forget keeps only the bytes and the place.
 func (a *arrival) forget() {
-	a.read, a.flags = dialect.Fallback(dialect.Kafka), 0
+	a.read, a.flags = dialect.Fallback(a.message.Broker), 0
 	a.replayID, a.itemNo, a.lineage = 0, 0, uuid.Nil
 	a.settle()
 }
@@ -79,11 +81,11 @@ func (a *arrival) settle() {
 	a.print = a.fingerprint()
 	a.identity = a.identify()
 	a.flags = flagsOf(a.read)
-	if a.part.reread {
+	if a.from.reread {
 		a.flags |= FlagPossibleCopy
 	}
-	a.replayID = headerNumber(a.record, HeaderReplay)
-	if item := headerNumber(a.record, HeaderItem); item <= math.MaxInt32 {
+	a.replayID = headerNumber(a.message, HeaderReplay)
+	if item := headerNumber(a.message, HeaderItem); item <= math.MaxInt32 {
 		a.itemNo = int32(item)
 	}
 }
@@ -104,38 +106,35 @@ func flagsOf(r *dialect.Reading) Flag {
 }
 
 // headerNumber is the last header of the name as a positive number, else 0.
-func headerNumber(record *kgo.Record, name string) int64 {
-	for i := len(record.Headers) - 1; i >= 0; i-- {
-		if h := record.Headers[i]; h.Key == name {
-			n, err := strconv.ParseInt(string(h.Value), 10, 64)
-			if err != nil || n < 0 {
-				return 0
-			}
-			return n
+func headerNumber(m *dialect.Message, name string) int64 {
+	for i := len(m.Headers) - 1; i >= 0; i-- {
+		h := m.Headers[i]
+		if h.Name != name {
+			continue
 		}
+		text, typed := h.Typed.(string)
+		if !typed {
+			text = string(h.Value)
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 {
+			return 0
+		}
+		return n
 	}
 	return 0
 }
 
+// origin is the topic that the event came from, or the queue.
+func (a *arrival) origin() *string {
+	if a.from.broker == brokerRabbit {
+		return a.read.OriginQueue
+	}
+	return a.read.OriginTopic
+}
+
 func (a *arrival) sourceKey() sourceKey {
-	return sourceKey{cluster: a.part.cluster, name: a.part.Topic, topic: a.part.TopicID}
-}
-
-func headersOf(record *kgo.Record) []Header {
-	headers := make([]Header, len(record.Headers))
-	for i, h := range record.Headers {
-		headers[i] = Header{Name: h.Key, Value: h.Value}
-	}
-	return headers
-}
-
-func messageOf(record *kgo.Record) *dialect.Message {
-	m := &dialect.Message{Broker: dialect.Kafka, Key: record.Key, Value: record.Value, Headers: make([]dialect.Header, len(record.Headers))}
-	m.From = dialect.Place{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset, TimestampMS: record.Timestamp.UnixMilli()}
-	for i, h := range record.Headers {
-		m.Headers[i] = dialect.Header{Name: h.Key, Value: h.Value}
-	}
-	return m
+	return sourceKey{cluster: a.from.cluster, broker: a.from.broker, name: a.from.source, topic: a.from.topicID}
 }
 
 // futureMargin is how far the clocks of producers may be ahead.

@@ -42,8 +42,8 @@ func (h factHash) sum() uuid.UUID { return uuid.UUID(h.Sum(nil)[:16]) }
 // fingerprint names a fault: cluster, source, dialect, origin, group, error class
 // and normalised message.
 func (a *arrival) fingerprint() uuid.UUID {
-	return newFactHash().text(a.part.cluster).text(a.part.Topic).text(string(a.part.TopicID[:])).text(a.read.Dialect).
-		optional(a.read.OriginTopic).optional(a.read.Group).optional(a.read.ExceptionClass).text(a.pattern).sum()
+	return newFactHash().text(a.from.cluster).text(a.from.source).text(string(a.from.topicID[:])).text(a.read.Dialect).
+		optional(a.origin()).optional(a.read.Group).optional(a.read.ExceptionClass).text(a.pattern).sum()
 }
 
 const (

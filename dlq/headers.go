@@ -1,9 +1,11 @@
 package dlq
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"oncemore/dlq/dialect"
 )
@@ -22,8 +24,11 @@ var ErrBadHeaders = errors.New("dlq: stored headers are damaged")
 // header, in order, the name's length as uvarint, the name, then 0 for a null
 // value or the value's length plus one as uvarint, and the value. Nothing is
 // lost: order, repeats, null and any bytes come back from DecodeHeaders. The
-// result is never nil.
+// result is never nil. Typed headers are in another form, see encodeTyped.
 func EncodeHeaders(headers []Header) []byte {
+	if slices.ContainsFunc(headers, Header.typed) {
+		return encodeTyped(headers)
+	}
 	size := 0
 	for _, h := range headers {
 		size += len(h.Name) + len(h.Value) + 2*binary.MaxVarintLen32
@@ -45,6 +50,9 @@ func EncodeHeaders(headers []Header) []byte {
 // DecodeHeaders reads what EncodeHeaders wrote. Values are slices of encoded.
 // Errors: ErrBadHeaders.
 func DecodeHeaders(encoded []byte) ([]Header, error) {
+	if typed, ok := bytes.CutPrefix(encoded, typedMark); ok {
+		return decodeTyped(typed)
+	}
 	var out []Header
 	for rest := encoded; len(rest) > 0; {
 		name, after, ok := cutCounted(rest, 0)
@@ -86,13 +94,16 @@ func KeptHeaders(set *dialect.Set, dialectID string, headers []Header) ([]bool, 
 		return nil, err
 	}
 	kept := make([]bool, len(headers))
-	added := ""
+	added, addedTyped := "", addedByRabbit(headers)
 	for i, h := range headers {
 		if h.Name == headerAdded {
 			added = string(h.Value)
 		}
 		last := i == len(headers)-1
 		kept[i] = !strips(h.Name, h.Value) && !(last && added != "" && h.Name == added)
+		if h.typed() {
+			kept[i] = kept[i] && !brokersOwn(h.Name) && !(addedTyped != "" && h.Name == addedTyped)
+		}
 	}
 	return kept, nil
 }

@@ -12,9 +12,9 @@ func TestHeadersRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, headers := range [][]Header{
 		nil,
-		{{"a", nil}},
-		{{"", []byte{}}},
-		{{"a", []byte("1")}, {"b", nil}, {"a", []byte{}}, {"a", []byte{0}}, {"\xff\x00", bytes.Repeat([]byte{7}, 300_000)}},
+		{{Name: "a", Value: nil}},
+		{{Name: "", Value: []byte{}}},
+		{{Name: "a", Value: []byte("1")}, {Name: "b", Value: nil}, {Name: "a", Value: []byte{}}, {Name: "a", Value: []byte{0}}, {Name: "\xff\x00", Value: bytes.Repeat([]byte{7}, 300_000)}},
 	} {
 		encoded := EncodeHeaders(headers)
 		if encoded == nil {
@@ -41,7 +41,7 @@ func sameHeaders(t *testing.T, got, want []Header) {
 }
 
 func FuzzDecodeHeaders(f *testing.F) {
-	f.Add(EncodeHeaders([]Header{{"a", []byte("1")}, {"b", nil}, {"", []byte{}}}))
+	f.Add(EncodeHeaders([]Header{{Name: "a", Value: []byte("1")}, {Name: "b", Value: nil}, {Name: "", Value: []byte{}}}))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
 	f.Add([]byte{1, 'a'})
 	f.Fuzz(func(t *testing.T, encoded []byte) {
@@ -62,7 +62,7 @@ func FuzzDecodeHeaders(f *testing.F) {
 
 func TestDamagedHeadersAreAnError(t *testing.T) {
 	t.Parallel()
-	whole := EncodeHeaders([]Header{{"name", []byte("value")}})
+	whole := EncodeHeaders([]Header{{Name: "name", Value: []byte("value")}})
 	for n := 1; n < len(whole); n++ {
 		if _, err := DecodeHeaders(whole[:n]); !errors.Is(err, ErrBadHeaders) {
 			t.Errorf("%d of %d bytes: %v", n, len(whole), err)
@@ -73,18 +73,18 @@ func TestDamagedHeadersAreAnError(t *testing.T) {
 func TestStripHeaders(t *testing.T) {
 	t.Parallel()
 	set := loadDialects(t)
-	left, err := StripHeaders(set, "spring-kafka-dlpr", []Header{{"a", nil}, {"kafka_dlt-x", []byte("y")}, {HeaderReplay, []byte("1")}, {"a", []byte{}}})
+	left, err := StripHeaders(set, "spring-kafka-dlpr", []Header{{Name: "a", Value: nil}, {Name: "kafka_dlt-x", Value: []byte("y")}, {Name: HeaderReplay, Value: []byte("1")}, {Name: "a", Value: []byte{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sameHeaders(t, left, []Header{{"a", nil}, {"a", []byte{}}})
-	id := Header{"event-id", []byte("e-1")}
+	sameHeaders(t, left, []Header{{Name: "a", Value: nil}, {Name: "a", Value: []byte{}}})
+	id := Header{Name: "event-id", Value: []byte("e-1")}
 	for name, c := range map[string]struct{ headers, want []Header }{
-		"carried":           {[]Header{id, {"kafka_dlt-x", nil}}, []Header{id}},
-		"added":             {[]Header{{"kafka_dlt-x", nil}, {headerAdded, []byte("event-id")}, id}, nil},
-		"carried and added": {[]Header{id, {headerAdded, []byte("event-id")}, id}, []Header{id}},
-		"marked only":       {[]Header{id, {headerAdded, []byte("event-id")}}, []Header{id}},
-		"another is last":   {[]Header{{headerAdded, []byte("event-id")}, id, {"a", nil}}, []Header{id, {"a", nil}}},
+		"carried":           {[]Header{id, {Name: "kafka_dlt-x", Value: nil}}, []Header{id}},
+		"added":             {[]Header{{Name: "kafka_dlt-x", Value: nil}, {Name: headerAdded, Value: []byte("event-id")}, id}, nil},
+		"carried and added": {[]Header{id, {Name: headerAdded, Value: []byte("event-id")}, id}, []Header{id}},
+		"marked only":       {[]Header{id, {Name: headerAdded, Value: []byte("event-id")}}, []Header{id}},
+		"another is last":   {[]Header{{Name: headerAdded, Value: []byte("event-id")}, id, {Name: "a", Value: nil}}, []Header{id, {Name: "a", Value: nil}}},
 	} {
 		left, err := StripHeaders(set, "spring-kafka-dlpr", c.headers)
 		if err != nil {

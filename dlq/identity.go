@@ -18,16 +18,33 @@ type identity struct {
 // letter's own place is hashed too: in doubt it is stored twice. The record's time
 // is in it because a truncated log gives the same place to another record.
 func (a *arrival) identify() identity {
+	if a.from.broker == brokerRabbit {
+		return a.identifyRabbit()
+	}
 	r := a.read
-	h := newFactHash().text(a.part.cluster).text(string(a.part.TopicID[:]))
+	h := newFactHash().text(a.from.cluster).text(string(a.from.topicID[:]))
 	h.optional(r.Group).optional(r.OriginTopic).optional(r.EventID)
 	for _, known := range []bool{r.OriginPartition != nil, r.OriginOffset != nil, r.OriginTime != nil} {
 		h.number(map[bool]int64{true: 1}[known])
 	}
 	h.number(int64(deref(r.OriginPartition))).number(deref(r.OriginOffset)).number(originMS(a))
 	if r.OriginTopic == nil || r.OriginPartition == nil || r.OriginOffset == nil {
-		h.number(int64(a.record.Partition)).number(a.record.Offset).number(a.record.Timestamp.UnixMilli())
-		h.text(string(a.record.Key)).text(string(a.record.Value))
+		h.number(int64(a.from.partition)).number(a.from.offset).number(a.from.at.UnixMilli())
+		h.text(string(a.message.Key)).text(string(a.message.Value))
+	}
+	return identity{bucket: a.bucket(), hash: h.sum()}
+}
+
+// identifyRabbit hashes cluster, queue, group, origin queue, event id and body: a
+// queue has no positions by which a second dead letter of one failure could be
+// told. Without an id nothing says that two messages are one, so each is a letter.
+func (a *arrival) identifyRabbit() identity {
+	r := a.read
+	h := newFactHash().text(a.from.cluster).text("queue").text(a.from.source)
+	h.optional(r.Group).optional(r.OriginQueue).optional(r.EventID).number(originMS(a)).text(string(a.message.Value))
+	if r.EventID == nil {
+		random := uuid.New()
+		h.text(string(random[:]))
 	}
 	return identity{bucket: a.bucket(), hash: h.sum()}
 }

@@ -31,77 +31,29 @@ func newIntake(pool *pgxpool.Pool, cluster string, dialects *dialect.Set, log *s
 	return &intake{pool: pool, cluster: cluster, dialects: dialects, names: newNames(pool), log: log, pause: func() {}}
 }
 
-// store commits the letters of all parts and their new positions in one
-// transaction; arrivals is what read made of them. If the data is at fault, it goes
-// record by record, so that one cannot hold up the others. Errors: errStale, or the
-// database's; what was not stored then has to be given again.
-func (in *intake) store(ctx context.Context, parts []*partitionBatch, arrivals []*arrival) error {
-	err := in.commit(ctx, parts, arrivals)
+// taking is the first part of a commit: it takes hold of what was read, and says
+// by the database's clock when, and which arrivals are to be stored.
+type taking func(ctx context.Context, tx pgx.Tx, arrivals []*arrival) (now time.Time, keep []*arrival, err error)
+
+// commit stores the arrivals that take keeps, in one transaction with it. A month
+// that is missing is made.
+func (in *intake) commit(ctx context.Context, arrivals []*arrival, take taking) error {
+	err := in.commitOnce(ctx, arrivals, take)
 	if monthMissing(err) {
 		if err := EnsureMonths(ctx, in.pool); err != nil {
 			return err
 		}
-		err = in.commit(ctx, parts, arrivals)
+		err = in.commitOnce(ctx, arrivals, take)
 	}
-	if !dataFault(err) {
-		return err
-	}
-	in.log.WarnContext(ctx, "batch of dead letters refused, storing one by one", "records", len(arrivals), "error", err)
-	for _, p := range parts {
-		if err := in.storeSingly(ctx, p); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
-func (in *intake) read(parts []*partitionBatch) []*arrival {
-	var arrivals []*arrival
-	for _, p := range parts {
-		for _, r := range p.Records {
-			arrivals = append(arrivals, arrive(in.dialects, p, r, in.log))
-		}
-	}
-	return arrivals
-}
-
-// storeSingly stores a part's records one by one. What is refused even so is
-// stored as unknown, with nothing but its bytes. part.From follows, so that a
-// later try goes on from there.
-func (in *intake) storeSingly(ctx context.Context, part *partitionBatch) error {
-	end := part.Next
-	for len(part.Records) > 0 {
-		one := *part
-		one.Records = part.Records[:1]
-		if one.Next = end; len(part.Records) > 1 {
-			one.Next = part.Records[1].Offset
-		}
-		if err := in.storeOne(ctx, &one); err != nil {
-			return err
-		}
-		part.From, part.Records = one.Next, part.Records[1:]
-	}
-	return nil
-}
-
-func (in *intake) storeOne(ctx context.Context, one *partitionBatch) error {
-	arrivals, parts := in.read([]*partitionBatch{one}), []*partitionBatch{one}
-	err := in.commit(ctx, parts, arrivals)
-	if !dataFault(err) {
-		return err
-	}
-	in.log.ErrorContext(ctx, "dead letter refused, stored as unknown", "topic", one.Topic, "partition", one.Partition,
-		"offset", one.Records[0].Offset, "error", err)
-	arrivals[0].forget()
-	return in.commit(ctx, parts, arrivals)
-}
-
-func (in *intake) commit(ctx context.Context, parts []*partitionBatch, arrivals []*arrival) error {
+func (in *intake) commitOnce(ctx context.Context, arrivals []*arrival, take taking) error {
 	if err := in.names.resolve(ctx, arrivals); err != nil {
 		return err
 	}
 	return pgx.BeginFunc(ctx, in.pool, func(tx pgx.Tx) error {
-		now, err := fence(ctx, tx, in.cluster, parts)
+		now, arrivals, err := take(ctx, tx, arrivals)
 		if err != nil || len(arrivals) == 0 {
 			return err
 		}
@@ -150,15 +102,33 @@ var (
 	letterColumns = []string{"id", "fault_id", "source_id", "group_id", "class_id", "origin_id", "origin_partition", "origin_offset",
 		"drain_partition", "drain_offset", "event_time", "failed_at", "key_hash", "attempts", "dialect_id", "flags",
 		"event_id", "event_id_alt", "error_message", "state_at"}
-	bodyColumns = []string{"id", "key", "value", "headers"}
+	bodyColumns = []string{"id", "key", "value", "headers", "amqp", "origin_exchange", "origin_key"}
 )
 
 func (a *arrival) letterRow(now time.Time) []any {
 	r := a.read
 	at := a.eventTime(now) // may set a flag
 	return []any{[16]byte(a.id), a.faultID, a.sourceID, a.groupID, a.classID, a.originID, r.OriginPartition, r.OriginOffset,
-		a.record.Partition, a.record.Offset, at, r.FailedAt, keyHash(a.record.Key), r.Attempts, a.dialectID, int32(a.flags),
+		orNull(a.from.partition), orNull(a.from.offset), at, r.FailedAt, keyHash(a.message.Key), r.Attempts, a.dialectID, int32(a.flags),
 		r.EventID, r.EventIDAlt, a.errorMessage(), now}
+}
+
+// orNull makes a place that a queue does not have null.
+func orNull[T int32 | int64](n T) *T {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
+// published is where the event was published, as the letter says; nil for Kafka,
+// whose letters have it in their rows.
+func (a *arrival) published() (exchange, key *string) {
+	if a.from.broker != brokerRabbit || a.read.OriginExchange == nil || a.read.OriginRoutingKey == nil {
+		return nil, nil
+	}
+	e, k := storable(*a.read.OriginExchange), storable(*a.read.OriginRoutingKey)
+	return &e, &k
 }
 
 // copyLetters writes new letters with their bodies, in id order.
@@ -177,7 +147,8 @@ func copyLetters(ctx context.Context, tx pgx.Tx, fresh []*arrival, now time.Time
 func copyBodies(ctx context.Context, tx pgx.Tx, arrivals []*arrival, id func(*arrival) uuid.UUID) error {
 	rows := pgx.CopyFromSlice(len(arrivals), func(i int) ([]any, error) {
 		a := arrivals[i]
-		return []any{[16]byte(id(a)), a.record.Key, a.record.Value, a.headers}, nil
+		exchange, key := a.published()
+		return []any{[16]byte(id(a)), a.message.Key, a.message.Value, a.headers, a.envelope, exchange, key}, nil
 	})
 	if _, err := tx.CopyFrom(ctx, pgx.Identifier{"dead_letter_body"}, bodyColumns, rows); err != nil {
 		return fmt.Errorf("copy bodies: %w", err)

@@ -31,17 +31,21 @@ type logPlace struct {
 	offset    int64
 }
 
-func (a *arrival) place() logPlace { return logPlace{a.sourceID, a.record.Partition, a.record.Offset} }
+func (a *arrival) place() logPlace { return logPlace{a.sourceID, a.from.partition, a.from.offset} }
+
+// known holds where a broker has positions; in a queue no two arrivals are told
+// to be one by their place.
+func (p logPlace) known() bool { return p.partition >= 0 }
 
 // bodyDigest tells bodies apart without moving them.
 type bodyDigest struct {
-	key, value, headers [sha256.Size]byte
-	keyNull, valueNull  bool
+	key, value, headers, envelope [sha256.Size]byte
+	keyNull, valueNull            bool
 }
 
 func (a *arrival) digest() bodyDigest {
-	r := a.record
-	return bodyDigest{sha256.Sum256(r.Key), sha256.Sum256(r.Value), sha256.Sum256(a.headers), r.Key == nil, r.Value == nil}
+	m := a.message
+	return bodyDigest{sha256.Sum256(m.Key), sha256.Sum256(m.Value), sha256.Sum256(a.headers), sha256.Sum256(a.envelope), m.Key == nil, m.Value == nil}
 }
 
 // Rows are locked in id order, as every command on letters does.
@@ -50,7 +54,7 @@ const (
 SELECT id, state, state_at, verdict, fault_id, source_id, coalesce(drain_partition, -1), coalesce(drain_offset, -1)
 FROM dead_letter WHERE id = ANY(@ids) ORDER BY id FOR NO KEY UPDATE`
 	sqlBodyDigests = `
-SELECT id, sha256(coalesce(key, '')), sha256(coalesce(value, '')), sha256(headers), key IS NULL, value IS NULL
+SELECT id, sha256(coalesce(key, '')), sha256(coalesce(value, '')), sha256(headers), sha256(coalesce(amqp, '')), key IS NULL, value IS NULL
 FROM dead_letter_body WHERE id = ANY(@ids)`
 	sqlMoveIdentity = `UPDATE letter_identity SET letter_id = @to WHERE letter_id = @from AND bucket = @bucket AND hash = @hash`
 )
@@ -121,12 +125,13 @@ func readDigests(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, into map[uuid.
 		return fmt.Errorf("query bodies: %w", err)
 	}
 	var id uuid.UUID
-	var key, value, headers []byte
+	var key, value, headers, envelope []byte
 	var d bodyDigest
-	_, err = pgx.ForEachRow(rows, []any{&id, &key, &value, &headers, &d.keyNull, &d.valueNull}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &key, &value, &headers, &envelope, &d.keyNull, &d.valueNull}, func() error {
 		copy(d.key[:], key)
 		copy(d.value[:], value)
 		copy(d.headers[:], headers)
+		copy(d.envelope[:], envelope)
 		if h := into[id]; h != nil {
 			h.body = d
 		}
@@ -182,7 +187,7 @@ func (o *occurrences) collect(again map[uuid.UUID][]*arrival) []occurrence {
 	for letter, arrivals := range again {
 		h := o.held[letter]
 		for _, a := range arrivals {
-			if a.place() == h.first {
+			if a.place() == h.first && h.first.known() {
 				continue
 			}
 			x := occurrence{arrival: a, letter: h}
@@ -199,11 +204,11 @@ func (o *occurrences) collect(again map[uuid.UUID][]*arrival) []occurrence {
 
 const sqlAddOccurrences = `
 INSERT INTO letter_occurrence (letter_id, at, source_id, partition, "offset", body_id, error_message, replay_id, item_no)
-SELECT l, @now, s, p, o, nullif(b, '00000000-0000-0000-0000-000000000000'), m, nullif(r, 0), CASE WHEN r <> 0 THEN i END
+SELECT l, @now, s, nullif(p, -1), nullif(o, -1), nullif(b, '00000000-0000-0000-0000-000000000000'), m, nullif(r, 0), CASE WHEN r <> 0 THEN i END
 FROM unnest(@letters::uuid[], @sources::int[], @partitions::int[], @offsets::bigint[], @bodies::uuid[], @messages::text[],
   @replays::bigint[], @items::int[]) u(l, s, p, o, b, m, r, i)
 ON CONFLICT (source_id, partition, "offset") DO NOTHING
-RETURNING source_id, partition, "offset"`
+RETURNING source_id, coalesce(partition, -1), coalesce("offset", -1)`
 
 // insertOccurrences returns those that were not there yet.
 func insertOccurrences(ctx context.Context, tx pgx.Tx, list []occurrence, now time.Time) ([]occurrence, error) {

@@ -93,6 +93,7 @@ type Letter struct {
 type Header struct {
 	Name  string
 	Value []byte
+	Type  byte // of a RabbitMQ field, see amqpform; 0: Kafka, which has bytes only
 }
 
 // Body is what a message carried, byte for byte. Nil is null, not empty.
@@ -100,6 +101,7 @@ type Body struct {
 	Key     []byte
 	Value   []byte
 	Headers []Header
+	AMQP    []byte // amqpform.Envelope of a RabbitMQ message: where it was published, and its properties
 }
 
 // LetterFilter narrows a list of letters. Zero values do not filter.

@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const sqlBody = `SELECT key, value, headers FROM dead_letter_body WHERE id = @id`
+const sqlBody = `SELECT key, value, headers, amqp FROM dead_letter_body WHERE id = @id`
 
 const sqlOccurrenceBody = `
-SELECT b.key, b.value, b.headers FROM dead_letter_body b
+SELECT b.key, b.value, b.headers, b.amqp FROM dead_letter_body b
 WHERE b.id = @body AND EXISTS (SELECT FROM letter_occurrence o WHERE o.letter_id = @letter AND o.body_id = @body)`
 
 // Body reads what the letter carried when it first arrived. Errors: ErrNotFound.
@@ -30,7 +30,7 @@ func (l *Letters) OccurrenceBody(ctx context.Context, letterID, bodyID uuid.UUID
 func (l *Letters) body(ctx context.Context, id uuid.UUID, sql string, args pgx.NamedArgs) (Body, error) {
 	var b Body
 	var headers []byte
-	err := l.pool.QueryRow(ctx, sql, args).Scan(&b.Key, &b.Value, &headers)
+	err := l.pool.QueryRow(ctx, sql, args).Scan(&b.Key, &b.Value, &headers, &b.AMQP)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Body{}, fmt.Errorf("body %s: %w", id, ErrNotFound)
 	}

@@ -18,7 +18,7 @@ func TestALetterWithAllThatHappenedToIt(t *testing.T) {
 		event: "payment-success-10001", group: "points", class: "Boom", topic: "order.paid", message: "boom",
 		partition: ptr(int32(3)), offset: ptr(int64(8841207)), eventTime: &produced, failedAt: ptr(produced.Add(8 * time.Second)),
 		attempts: ptr(int32(4)), key: bytes.Repeat([]byte("k"), 300), value: []byte("{}"),
-		headers: []Header{{"a", []byte("1")}, {"a", nil}, {"b", []byte{}}},
+		headers: []Header{{Name: "a", Value: []byte("1")}, {Name: "a", Value: nil}, {Name: "b", Value: []byte{}}},
 	})
 	id := ids[0]
 	own := seedID(time.Now())
@@ -64,7 +64,7 @@ VALUES ($1, now(), $2, 0, 7, $3, 'again', NULL, NULL), ($1, now() + interval '1 
 	}
 
 	b, err := NewLetters(s.pool).Body(t.Context(), id)
-	if err != nil || !reflect.DeepEqual(b.Headers, []Header{{"a", []byte("1")}, {"a", nil}, {"b", []byte{}}}) || string(b.Value) != "{}" {
+	if err != nil || !reflect.DeepEqual(b.Headers, []Header{{Name: "a", Value: []byte("1")}, {Name: "a", Value: nil}, {Name: "b", Value: []byte{}}}) || string(b.Value) != "{}" {
 		t.Errorf("body %+v %v", b, err)
 	}
 	if b, err := NewLetters(s.pool).OccurrenceBody(t.Context(), id, own); err != nil || string(b.Value) != "other" || b.Key != nil {

@@ -20,7 +20,11 @@ const (
 	kindDialect int16 = 5
 )
 
-const brokerKafka int16 = 1 // letter_source.broker
+// The values of letter_source.broker.
+const (
+	brokerKafka  int16 = 1
+	brokerRabbit int16 = 2
+)
 
 // nameKey is a row of letter_name, sourceKey one of letter_source.
 type (
@@ -29,8 +33,10 @@ type (
 		name string
 	}
 	sourceKey struct {
-		cluster, name string
-		topic         uuid.UUID
+		cluster string
+		broker  int16
+		name    string
+		topic   uuid.UUID // zero: a queue
 	}
 )
 
@@ -67,7 +73,7 @@ func (n *names) resolve(ctx context.Context, arrivals []*arrival) error {
 	for _, a := range arrivals {
 		a.sourceID = n.sources[a.sourceKey()]
 		a.dialectID = n.ids[nameKey{kindDialect, a.read.Dialect}]
-		a.groupID, a.classID, a.originID = n.id(kindGroup, a.read.Group), n.id(kindClass, a.read.ExceptionClass), n.id(kindOrigin, a.read.OriginTopic)
+		a.groupID, a.classID, a.originID = n.id(kindGroup, a.read.Group), n.id(kindClass, a.read.ExceptionClass), n.id(kindOrigin, a.origin())
 	}
 	return n.loadFaults(ctx, arrivals)
 }
@@ -93,7 +99,7 @@ func (n *names) loadSources(ctx context.Context, arrivals []*arrival) error {
 		if _, known := n.sources[key]; known {
 			continue
 		}
-		args := pgx.NamedArgs{"cluster": key.cluster, "broker": brokerKafka, "name": key.name, "topic": key.topic}
+		args := pgx.NamedArgs{"cluster": key.cluster, "broker": key.broker, "name": key.name, "topic": key.topic}
 		if _, err := n.pool.Exec(ctx, sqlAddSource, args); err != nil {
 			return fmt.Errorf("add source %s: %w", key.name, err)
 		}
@@ -159,7 +165,7 @@ func (n *names) missingNames(arrivals []*arrival) []nameKey {
 		note(kindDialect, &a.read.Dialect)
 		note(kindGroup, a.read.Group)
 		note(kindClass, a.read.ExceptionClass)
-		note(kindOrigin, a.read.OriginTopic)
+		note(kindOrigin, a.origin())
 	}
 	slices.SortFunc(missing, func(a, b nameKey) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
