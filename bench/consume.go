@@ -81,7 +81,7 @@ func (e Env) consume(ctx context.Context, partitions int32, w way) (rate, error)
 	if err != nil {
 		return rate{}, err
 	}
-	return timeMember(ctx, member)
+	return timeMember(ctx, member, consumeRecords)
 }
 
 func (e Env) member(pool *pgxpool.Pool, topic string, set func(*consumer.Config[pgstore.Tx])) (consumer.Runner, error) {
@@ -95,7 +95,7 @@ func (e Env) member(pool *pgxpool.Pool, topic string, set func(*consumer.Config[
 
 // timeMember measures from the first committed batch to the last, so that
 // joining the group, which happens once in a consumer's life, does not count.
-func timeMember(ctx context.Context, member consumer.Runner) (rate, error) {
+func timeMember(ctx context.Context, member consumer.Runner, records int64) (rate, error) {
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- member.Run(running) }()
@@ -105,10 +105,10 @@ func timeMember(ctx context.Context, member consumer.Runner) (rate, error) {
 		return rate{}, err
 	}
 	began := time.Now()
-	if err := until(ctx, func() (bool, error) { return member.Status().Consumed >= consumeRecords, nil }); err != nil {
+	if err := until(ctx, func() (bool, error) { return member.Status().Consumed >= records, nil }); err != nil {
 		return rate{}, err
 	}
-	return rate{int(consumeRecords - first), time.Since(began)}, nil
+	return rate{int(records - first), time.Since(began)}, nil
 }
 
 const sqlAddPoints = `

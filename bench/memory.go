@@ -45,7 +45,7 @@ func (e Env) Memory(ctx context.Context) error {
 	if err := resetPeak(); err != nil {
 		return err
 	}
-	if _, err := timeMember(ctx, member); err != nil {
+	if _, err := timeMember(ctx, member, consumeRecords); err != nil {
 		return err
 	}
 	peak, err := peakMemory()

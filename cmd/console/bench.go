@@ -7,9 +7,10 @@ import (
 )
 
 type benchCmd struct {
-	What     []string `arg:"" optional:"" help:"consume, memory, drain, outbox; all if absent." enum:"consume,memory,drain,outbox"`
+	What     []string `arg:"" optional:"" help:"consume, spring, memory, drain, outbox; all if absent." enum:"consume,spring,memory,drain,outbox"`
 	Postgres string   `help:"Server whose user may create databases." required:"" env:"ONCEMORE_POSTGRES_URL" placeholder:"URL"`
 	Kafka    string   `help:"Broker." required:"" env:"ONCEMORE_KAFKA" placeholder:"HOST:PORT"`
+	Spring   string   `help:"Jar of interop/spring-consumer; beside Spring nothing is measured without it." env:"ONCEMORE_INTEROP" placeholder:"FILE"`
 	Rounds   int      `help:"The median of so many counts." default:"3"`
 }
 
@@ -19,6 +20,13 @@ func (c benchCmd) Run(e *edge) error {
 	if c.wants("consume") {
 		for _, partitions := range []int32{1, 4} {
 			if err := bench.Consume(e.ctx, env, partitions); err != nil {
+				return err
+			}
+		}
+	}
+	if slices.Contains(c.What, "spring") || c.wants("spring") && c.Spring != "" {
+		for _, partitions := range []int32{1, 4} {
+			if err := env.Spring(e.ctx, c.Spring, partitions); err != nil {
 				return err
 			}
 		}
