@@ -29,6 +29,7 @@ const (
 	originGroup     = originPrefix + "consumerGroup" // ours
 	originExpiry    = originPrefix + "expiration"    // ours; the property would let the letter expire
 	originEventID   = originPrefix + "eventId"       // ours; where the message has another event-id header
+	originAdded     = originPrefix + "addedHeader"   // ours; the header that the message did not have
 	headerEventID   = "event-id"
 	headroom        = 1024 // left free in a frame
 	largestMessage  = 8 << 10
@@ -85,7 +86,7 @@ func failureFields(d amqp.Delivery, l consumer.Letter, at time.Time) []field {
 	case ok:
 		fields = append(fields, field{originEventID, l.ID})
 	default:
-		fields = append(fields, field{headerEventID, l.ID})
+		fields = append(fields, field{originAdded, headerEventID}, field{headerEventID, l.ID})
 	}
 	fields = append(fields, field{attempts, int32(l.Attempt)}, field{exceptionTime, at.Truncate(time.Second)},
 		field{exceptionClass, shorten(valid(consumer.ErrorClass(l.Err)), maxShort)})

@@ -53,7 +53,7 @@ func TestRetryQueuesGiveUpOrder(t *testing.T) {
 		}
 		mu.Unlock()
 		letters := s.takeAll(t, s.dead)
-		if len(letters) != 1 || letters[0].Headers[attempts] != int32(4) || letters[0].Headers[headerEventID] != paymentID(2) {
+		if len(letters) != 1 || letters[0].Headers[attempts] != int32(4) || letters[0].Headers[headerEventID] != paymentID(2) || letters[0].Headers[originAdded] != headerEventID {
 			t.Fatalf("letters %+v", letters)
 		}
 		for name := range letters[0].Headers {

@@ -1,7 +1,9 @@
 package dialect
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -144,3 +146,6 @@ func instant(v any) (any, bool) {
 	}
 	return time.UnixMilli(ms).UTC(), true
 }
+
+// FieldNames lists what a dialect may say of a message, sorted.
+func FieldNames() []string { return slices.Sorted(maps.Keys(fieldKinds)) }

@@ -102,7 +102,7 @@ func TestNullHeaderCountsAsAbsent(t *testing.T) {
 // the other headers as they are, in order.
 func FuzzRead(f *testing.F) {
 	for _, s := range loadSamples(f, dialect.Kafka) {
-		m := s.message(f)
+		m := s.Message
 		f.Add(pack(m.Headers), m.Key, m.Value, m.From.Topic)
 	}
 	for _, c := range loadCaptured(f) {

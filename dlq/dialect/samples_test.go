@@ -3,54 +3,40 @@ package dialect_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/tidwall/gjson"
 	"go.yaml.in/yaml/v3"
 
 	"oncemore/dlq/dialect"
 )
 
-// sample is an authored message of dialects.yaml with what must be read from it.
+// sample is an authored message of dialects.yaml with what must be read from it,
+// and what a replay must send.
 type sample struct {
-	ID, Broker, Dialect string
-	Source              struct {
-		Topic       string
-		Partition   int32
-		Offset      int64
-		TimestampMS *int64 `yaml:"timestamp_ms"`
-		Queue       string
-		Exchange    string
-		RoutingKey  string `yaml:"routing_key"`
-	}
-	Headers     []sampleValue
-	Properties  map[string]any
-	Key         *string
-	KeyBase64   *string `yaml:"key_base64"`
-	Value       *string
-	ValueBase64 *string `yaml:"value_base64"`
-	Body        *string
-	BodyBase64  *string `yaml:"body_base64"`
-	Expect      map[string]any
-	Absent      []string
-	Replay      struct {
-		Topic        string
-		HeadersLeft  []string       `yaml:"headers_left"`
-		HeadersSet   map[string]any `yaml:"headers_set"`
-		ValueIsNull  bool           `yaml:"value_is_null"`
-		MustBeFetchd bool           `yaml:"payload_must_be_fetched"`
-		IsGuess      bool           `yaml:"origin_is_guess"`
-	}
+	dialect.Sample
+	replay replayWanted
 }
 
-// sampleValue is a header, a field of an AMQP table or an element of an array.
-type sampleValue struct {
-	Name   string
-	Type   string
-	Value  yaml.Node
-	Base64 *string
+type replayWanted struct {
+	Topic, Queue, Exchange string
+	HeadersLeft            []string       `yaml:"headers_left"`
+	HeadersSet             map[string]any `yaml:"headers_set"`
+	Properties             map[string]any
+	Body                   *string
+	BodyPathsRemoved       []string `yaml:"body_paths_removed"`
+	Warn                   string
+	ValueIsNull            bool `yaml:"value_is_null"`
+	MustBeFetched          bool `yaml:"payload_must_be_fetched"`
+	IsGuess                bool `yaml:"origin_is_guess"`
 }
 
 func loadSamples(t testing.TB, broker string) []sample {
@@ -59,11 +45,23 @@ func loadSamples(t testing.TB, broker string) []sample {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var doc struct{ Samples []sample }
+	var doc struct {
+		Samples []struct{ Replay replayWanted }
+	}
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		t.Fatalf("samples: %v", err)
 	}
-	return slices.DeleteFunc(doc.Samples, func(s sample) bool { return s.Broker != broker })
+	read, err := dialect.ReadSamples("dialects.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []sample
+	for i, s := range read {
+		if s.Message.Broker == broker {
+			all = append(all, sample{s, doc.Samples[i].Replay})
+		}
+	}
+	return all
 }
 
 func decode64(t testing.TB, s *string) []byte {
@@ -76,103 +74,6 @@ func decode64(t testing.TB, s *string) []byte {
 		t.Fatal(err)
 	}
 	return append([]byte{}, b...)
-}
-
-func bytesOf(t testing.TB, text, b64 *string) []byte {
-	if text != nil {
-		return []byte(*text)
-	}
-	return decode64(t, b64)
-}
-
-func (s sample) message(t testing.TB) *dialect.Message {
-	t.Helper()
-	m := &dialect.Message{Broker: s.Broker, Key: bytesOf(t, s.Key, s.KeyBase64), Value: bytesOf(t, s.Value, s.ValueBase64), Properties: map[string]any{}}
-	m.From = dialect.Place{Topic: s.Source.Topic, Partition: s.Source.Partition, Offset: s.Source.Offset, TimestampMS: -1, Queue: s.Source.Queue, Exchange: s.Source.Exchange, RoutingKey: s.Source.RoutingKey}
-	if s.Source.TimestampMS != nil {
-		m.From.TimestampMS = *s.Source.TimestampMS
-	}
-	if s.Broker == dialect.RabbitMQ {
-		m.Value = bytesOf(t, s.Body, s.BodyBase64)
-	}
-	for name, v := range s.Properties {
-		m.Properties[name] = property(name, v)
-	}
-	for _, h := range s.Headers {
-		m.Headers = append(m.Headers, h.header(t, s.Broker))
-	}
-	return m
-}
-
-func property(name string, v any) any {
-	switch n := v.(type) {
-	case int:
-		if name == "timestamp" {
-			return time.Unix(int64(n), 0)
-		}
-		return int64(n)
-	}
-	return v
-}
-
-func (v sampleValue) header(t testing.TB, broker string) dialect.Header {
-	t.Helper()
-	h := dialect.Header{Name: v.Name}
-	switch {
-	case v.Base64 != nil:
-		h.Value = decode64(t, v.Base64)
-	case v.Value.Tag != "!!null":
-		h.Value = []byte(v.Value.Value)
-	}
-	if broker == dialect.RabbitMQ {
-		h.Value, h.Typed = nil, v.typed(t)
-	}
-	return h
-}
-
-func (v sampleValue) typed(t testing.TB) any {
-	t.Helper()
-	var parts []sampleValue
-	if v.Type == "array" || v.Type == "table" {
-		if err := v.Value.Decode(&parts); err != nil {
-			t.Fatal(err)
-		}
-	}
-	switch v.Type {
-	case "array":
-		list := []any{}
-		for _, p := range parts {
-			list = append(list, p.typed(t))
-		}
-		return list
-	case "table":
-		table := map[string]any{}
-		for _, p := range parts {
-			table[p.Name] = p.typed(t)
-		}
-		return table
-	case "timestamp":
-		return time.Unix(number(t, v.Value), 0)
-	case "bool":
-		return v.Value.Value == "true"
-	case "void":
-		return nil
-	case "longstr":
-		if v.Base64 != nil {
-			return decode64(t, v.Base64)
-		}
-		return v.Value.Value
-	}
-	return number(t, v.Value)
-}
-
-func number(t testing.TB, n yaml.Node) int64 {
-	t.Helper()
-	var i int64
-	if err := n.Decode(&i); err != nil {
-		t.Fatal(err)
-	}
-	return i
 }
 
 func builtin(t testing.TB) *dialect.Set {
@@ -194,28 +95,24 @@ func TestSamples(t *testing.T) {
 			t.Errorf("%d samples of %s, want %d", len(samples), broker, n)
 		}
 		for _, s := range samples {
-			t.Run(s.ID, func(t *testing.T) { checkSample(t, set, s) })
+			t.Run(s.Name, func(t *testing.T) { checkSample(t, set, s) })
 		}
 	}
 }
 
 func checkSample(t *testing.T, set *dialect.Set, s sample) {
-	msg := s.message(t)
-	r := set.Read(msg, dialect.Configured{})
-	if r.Dialect != s.Dialect {
-		t.Errorf("dialect %s, want %s", r.Dialect, s.Dialect)
+	r := set.Read(s.Message, dialect.Configured{})
+	if s.Dialect == "" || len(s.Expect) == 0 {
+		t.Error("the sample expects nothing")
 	}
-	for name, want := range s.Expect {
-		if got, expected := plain(r.Field(name)), expectation(t, want); got != expected {
-			t.Errorf("%s = %#v, want %#v", name, got, expected)
-		}
+	for _, wrong := range s.Check(r) {
+		t.Error(wrong)
 	}
-	for _, name := range s.Absent {
-		if got := r.Field(name); got != nil {
-			t.Errorf("%s = %#v, want none", name, got)
-		}
+	if s.Message.Broker == dialect.RabbitMQ {
+		checkResend(t, set, s, r)
+		return
 	}
-	left, err := set.Strip(r.Dialect, msg.Headers)
+	left, err := set.Strip(r.Dialect, s.Message.Headers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,48 +120,100 @@ func checkSample(t *testing.T, set *dialect.Set, s sample) {
 	for _, h := range left {
 		names = append(names, h.Name)
 	}
-	want := slices.DeleteFunc(slices.Clone(s.Replay.HeadersLeft), func(name string) bool {
-		_, set := s.Replay.HeadersSet[name] // a replay over RabbitMQ sets it anew
-		return set
-	})
-	if !slices.Equal(names, want) {
-		t.Errorf("headers left %q, want %q", names, want)
+	if !slices.Equal(names, s.replay.HeadersLeft) {
+		t.Errorf("headers left %q, want %q", names, s.replay.HeadersLeft)
 	}
-	checkTarget(t, s, r, msg)
-}
-
-func checkTarget(t *testing.T, s sample, r *dialect.Reading, msg *dialect.Message) {
-	if s.Broker == dialect.Kafka && (r.OriginTopic == nil || *r.OriginTopic != s.Replay.Topic) {
-		t.Errorf("origin topic %v, want %s", r.OriginTopic, s.Replay.Topic)
+	if r.OriginTopic == nil || *r.OriginTopic != s.replay.Topic {
+		t.Errorf("origin topic %v, want %s", r.OriginTopic, s.replay.Topic)
 	}
-	if s.Broker == dialect.Kafka && r.OriginGuessed != s.Replay.IsGuess {
+	if r.OriginGuessed != s.replay.IsGuess {
 		t.Errorf("guessed = %v", r.OriginGuessed)
 	}
-	if r.CarriesValue == s.Replay.MustBeFetchd {
+	if r.CarriesValue == s.replay.MustBeFetched {
 		t.Errorf("carries value = %v", r.CarriesValue)
 	}
-	if s.Replay.ValueIsNull && msg.Value != nil {
-		t.Errorf("the tombstone became %q", msg.Value)
+	if s.replay.ValueIsNull && s.Message.Value != nil {
+		t.Errorf("the tombstone became %q", s.Message.Value)
 	}
 }
 
-// plain is a field as the samples write it: times in milliseconds.
-func plain(v any) any {
-	if at, ok := v.(time.Time); ok {
-		return at.UnixMilli()
+// checkResend holds what a replay publishes against the sample.
+func checkResend(t *testing.T, set *dialect.Set, s sample, r *dialect.Reading) {
+	t.Helper()
+	want := s.replay
+	if got := r.OriginQueue; want.Queue != "" && (got == nil || *got != want.Queue) {
+		t.Errorf("origin queue %v, want %s", got, want.Queue)
 	}
-	return v
+	if r.OriginGuessed != want.IsGuess {
+		t.Errorf("guessed = %v", r.OriginGuessed)
+	}
+	out, err := set.Resend(r.Dialect, s.Delivery, dialect.ResendOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := out.Publishing
+	left := slices.Clone(want.HeadersLeft)
+	for name := range want.HeadersSet {
+		if !slices.Contains(left, name) {
+			left = append(left, name)
+		}
+	}
+	slices.Sort(left)
+	if names := slices.Sorted(maps.Keys(p.Headers)); !slices.Equal(names, left) {
+		t.Errorf("headers left %q, want %q", names, left)
+	}
+	for _, name := range want.HeadersLeft {
+		if _, isSet := want.HeadersSet[name]; !isSet && !reflect.DeepEqual(p.Headers[name], s.Delivery.Headers[name]) {
+			t.Errorf("header %s is %#v, was %#v", name, p.Headers[name], s.Delivery.Headers[name])
+		}
+	}
+	for name, value := range want.HeadersSet {
+		if got := fmt.Sprint(p.Headers[name]); got != fmt.Sprint(value) {
+			t.Errorf("header %s is %s, want %v", name, got, value)
+		}
+	}
+	checkResentBody(t, s, out)
+	properties := map[string]any{}
+	if want.Properties != nil {
+		properties = want.Properties
+	} else {
+		maps.Copy(properties, s.Message.Properties)
+		for _, name := range []string{"user_id", "expiration"} {
+			delete(properties, name)
+		}
+	}
+	again := dialect.FromAMQP("", amqp.Delivery{Headers: p.Headers, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding, DeliveryMode: p.DeliveryMode, Priority: p.Priority,
+		CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration, MessageId: p.MessageId, Timestamp: p.Timestamp, Type: p.Type, UserId: p.UserId, AppId: p.AppId})
+	if !reflect.DeepEqual(again.Properties, properties) {
+		t.Errorf("properties %v, want %v", again.Properties, properties)
+	}
+	if err := p.Headers.Validate(); err != nil {
+		t.Errorf("the client refuses the headers: %v", err)
+	}
 }
 
-func expectation(t *testing.T, want any) any {
-	switch w := want.(type) {
-	case int:
-		return int64(w)
-	case map[string]any:
-		b := w["base64"].(string)
-		return string(decode64(t, &b))
+func checkResentBody(t *testing.T, s sample, out dialect.Resend) {
+	t.Helper()
+	want, got := s.Message.Value, out.Publishing.Body
+	if s.replay.Body != nil {
+		want = []byte(*s.replay.Body)
 	}
-	return want
+	if removed := s.replay.BodyPathsRemoved; len(removed) == 0 && string(got) != string(want) {
+		t.Errorf("body %q, want %q", got, want)
+	} else if len(removed) > 0 {
+		for _, path := range removed {
+			if gjson.GetBytes(got, path).Exists() || !gjson.GetBytes(want, path).Exists() {
+				t.Errorf("%s: before %s, after %s", path, want, got)
+			}
+		}
+	}
+	said := ""
+	for _, n := range out.Notes {
+		said += n.Text + "\n"
+	}
+	if warn := s.replay.Warn; warn != "" && !strings.Contains(said, "MT-Redelivery-Count (2)") {
+		t.Errorf("notes %q do not say that %s", said, warn)
+	}
 }
 
 // captured is a record of samples/spring-kafka-dlt.json, written by a real

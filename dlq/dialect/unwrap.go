@@ -287,7 +287,7 @@ func (p *restorer) numeral(raw string) (any, string) {
 		return n, ""
 	}
 	f, err := strconv.ParseFloat(raw, 64)
-	if err != nil || strings.IndexAny(raw, ".eE") < 0 {
+	if err != nil || !strings.ContainsAny(raw, ".eE") {
 		return nil, "reason.dialect.header"
 	}
 	return f, ""
