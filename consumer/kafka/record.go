@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"encoding/binary"
 	"strings"
 
@@ -26,6 +27,14 @@ func headersOf(r *kgo.Record) []consumer.Header {
 		headers[i] = consumer.Header{Name: h.Key, Value: h.Value}
 	}
 	return headers
+}
+
+// trace adds the trace of ctx to a record that names none.
+func trace(ctx context.Context, r *kgo.Record) {
+	was := headersOf(r)
+	for _, h := range consumer.Traced(ctx, was)[len(was):] {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Name, Value: h.Value})
+	}
 }
 
 // The headers of Spring for Apache Kafka's DeadLetterPublishingRecoverer, which

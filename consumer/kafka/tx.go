@@ -103,6 +103,7 @@ func (p *TxProducer) Start(ctx context.Context) error {
 // SendAtomically makes all records visible to read_committed readers, or none of
 // them. It returns nil once the commit is confirmed. Errors: ErrFenced, for ever;
 // ErrInDoubt; any other says that nothing is visible and the call may be repeated.
+// Records without a header traceparent get that of ctx, if it has one.
 func (p *TxProducer) SendAtomically(ctx context.Context, records ...*kgo.Record) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,6 +117,9 @@ func (p *TxProducer) SendAtomically(ctx context.Context, records ...*kgo.Record)
 	if err := client.BeginTransaction(); err != nil {
 		p.drop()
 		return p.told(err, "begin")
+	}
+	for _, r := range records {
+		trace(ctx, r)
 	}
 	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
 		p.abort(ctx)

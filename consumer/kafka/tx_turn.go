@@ -268,10 +268,14 @@ func (r *pipeRun) call(ctx context.Context, ev consumer.Event) (out []*kgo.Recor
 			out, err = nil, &consumer.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
+	ctx = consumer.Remote(ctx, ev.Headers)
 	out, err = r.cfg.Handler(ctx, ev)
 	for _, rec := range out {
 		if err == nil && (rec == nil || rec.Topic == "") {
 			err = consumer.Permanent(errors.New("handler returned a record without a topic"))
+		}
+		if err == nil {
+			trace(ctx, rec) // the output goes on with the trace of its input
 		}
 	}
 	return out, err

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"oncemore/consumer"
 )
 
 // Tx is a transaction of pgx: pgx.Tx, pgstore.Tx.
@@ -38,6 +40,9 @@ type queuer interface {
 // its UPDATE) BEFORE Add. Two transactions that add for one key at the same time
 // have no order that anybody could keep. Within a transaction the order is that
 // of the calls and their arguments.
+//
+// A message without a header traceparent gets that of ctx, if ctx has one: what is
+// traced here goes on at its consumers.
 //
 // Errors: ErrInvalid, ErrNoTransaction, or the database's wrapped. With pgstore.Tx
 // the statement is queued, and the database's error ends the batch.
@@ -73,7 +78,7 @@ func (t Table) Add(ctx context.Context, tx Tx, messages ...Message) error {
 	if _, pool := tx.(*pgxpool.Pool); pool {
 		return ErrNoTransaction
 	}
-	return t.add(PostgreSQL, messages, func(query string, args []any) error {
+	return t.add(ctx, PostgreSQL, messages, func(query string, args []any) error {
 		if q, ok := tx.(queuer); ok {
 			q.Queue(query, args...)
 			return nil
@@ -88,13 +93,13 @@ func (t Table) AddSQL(ctx context.Context, tx SQLTx, f Flavour, messages ...Mess
 	if _, pool := tx.(*sql.DB); pool {
 		return ErrNoTransaction
 	}
-	return t.add(f, messages, func(query string, args []any) error {
+	return t.add(ctx, f, messages, func(query string, args []any) error {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err
 	})
 }
 
-func (t Table) add(f Flavour, messages []Message, exec func(query string, args []any) error) error {
+func (t Table) add(ctx context.Context, f Flavour, messages []Message, exec func(query string, args []any) error) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
@@ -105,7 +110,7 @@ func (t Table) add(f Flavour, messages []Message, exec func(query string, args [
 	}
 	for len(messages) > 0 {
 		n := min(len(messages), addRows)
-		query, args, err := t.insert(f, messages[:n])
+		query, args, err := t.insert(ctx, f, messages[:n])
 		if err == nil {
 			err = exec(query, args)
 		}
@@ -117,9 +122,10 @@ func (t Table) add(f Flavour, messages []Message, exec func(query string, args [
 	return nil
 }
 
-func (t Table) insert(f Flavour, messages []Message) (string, []any, error) {
+func (t Table) insert(ctx context.Context, f Flavour, messages []Message) (string, []any, error) {
 	args := make([]any, 0, len(messages)*addColumns)
 	for _, m := range messages {
+		m.Headers = consumer.Traced(ctx, m.Headers)
 		headers, err := encodeHeaders(m.Headers)
 		if err != nil {
 			return "", nil, err
