@@ -1,0 +1,109 @@
+package reconcile
+
+import (
+	"fmt"
+	"strings"
+)
+
+// dialect is the SQL of a database.
+type dialect int
+
+const (
+	postgres dialect = iota
+	mysql
+)
+
+func (d dialect) quote(name string) string {
+	if d == mysql {
+		return "`" + strings.ReplaceAll(name, "`", "``") + "`"
+	}
+	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+}
+
+// part writes a key's column so that the database sorts it by the bytes that
+// it is encoded to here.
+func (d dialect) part(c column, k kind) string {
+	name := "side." + d.quote(c.name)
+	if d == mysql {
+		switch {
+		case k == kindText:
+			return "cast(convert(" + name + " using utf8mb4) as binary)"
+		case k == kindUUID && c.class == classText:
+			return "unhex(replace(" + name + ", '-', ''))"
+		}
+		return name
+	}
+	switch {
+	case k == kindText:
+		return name + `::text collate "C"`
+	case k == kindInt:
+		return name + "::bigint"
+	case k == kindUUID && c.class == classBytes:
+		return "encode(" + name + ", 'hex')::uuid"
+	case k == kindUUID:
+		return name + "::uuid"
+	}
+	return name
+}
+
+// amount writes the amount as its digits.
+func (d dialect) amount(c column) string {
+	switch {
+	case c.name == "":
+		return "null"
+	case d == mysql:
+		return "side." + d.quote(c.name)
+	}
+	return "side." + d.quote(c.name) + "::text"
+}
+
+func (d dialect) currency(c column) string {
+	if c.name == "" {
+		return "''"
+	}
+	name := "side." + d.quote(c.name)
+	if d == mysql { // by bytes, whatever the column's collation takes for equal
+		name = "cast(convert(" + name + " using utf8mb4) as binary)"
+	}
+	return "coalesce(" + name + ", '')"
+}
+
+// time writes the time as it stands in the column; of MySQL as text, since its
+// driver may have been told to make times of them.
+func (d dialect) time(c column) string {
+	if d == mysql {
+		return "cast(side." + d.quote(c.name) + " as char)"
+	}
+	return "side." + d.quote(c.name)
+}
+
+// ordered selects a side's rows in the order of their keys. Rows that lack a
+// part of it are left out: they are counted apart.
+func (d dialect) ordered(query string, s shape, kinds []kind) string {
+	var columns, order, present []string
+	for i, c := range s.key {
+		columns = append(columns, d.part(c, kinds[i]))
+		order = append(order, fmt.Sprint(i+1))
+		present = append(present, "side."+d.quote(c.name)+" is not null")
+	}
+	return "select " + strings.Join(columns, ", ") + ", " + d.amount(s.amount) + ", " + d.currency(s.currency) + ", " + d.time(s.time) +
+		" from (" + query + ") side where " + strings.Join(present, " and ") + " order by " + strings.Join(order, ", ")
+}
+
+// totals sums a side up per currency, rows without a key apart.
+func (d dialect) totals(query string, s shape) string {
+	var missing []string
+	for _, c := range s.key {
+		missing = append(missing, "side."+d.quote(c.name)+" is null")
+	}
+	lost := "case when " + strings.Join(missing, " or ") + " then 1 else 0 end"
+	amount := "null"
+	if s.amount.name != "" {
+		amount = "sum(side." + d.quote(s.amount.name) + ")"
+		if d == postgres {
+			amount += "::text"
+		}
+	}
+	return "select " + d.currency(s.currency) + ", " + lost + ", count(*), " + amount +
+		" from (" + query + ") side group by 1, 2"
+}

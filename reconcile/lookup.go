@@ -1,0 +1,201 @@
+package reconcile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// lookupKeys is how many keys one look-up asks for.
+const lookupKeys = 500
+
+// everything is a window that nothing is outside of.
+var everything = interval{math.MinInt64, math.MaxInt64}
+
+// looked binds the side's look-up to keys.
+func (s *openSide) looked(job *Job, kinds []kind, keys [][]string) bound {
+	d := s.db.dialect()
+	var st bound
+	st.text, _ = bind(d, s.Lookup, keyParams, func(string) string {
+		tuples := make([]string, 0, len(keys))
+		for _, key := range keys {
+			for _, form := range s.forms(kinds, key) {
+				tuples = append(tuples, st.tuple(d, form))
+			}
+		}
+		return strings.Join(tuples, ", ")
+	})
+	return st
+}
+
+// tuple writes one key: a parameter, or (a, b) of several.
+func (st *bound) tuple(d dialect, parts []any) string {
+	marks := make([]string, len(parts))
+	for i, part := range parts {
+		st.args = append(st.args, part)
+		marks[i] = "?"
+		if d == postgres {
+			marks[i] = "$" + strconv.Itoa(len(st.args))
+		}
+	}
+	if len(marks) == 1 {
+		return marks[0]
+	}
+	return "(" + strings.Join(marks, ", ") + ")"
+}
+
+// forms are the ways in which a key may be written in the side's columns: one,
+// but for UUIDs kept as text, which may be in capitals.
+func (s *openSide) forms(kinds []kind, key []string) [][]any {
+	plain, capitals, two := make([]any, len(key)), make([]any, len(key)), false
+	for i, part := range key {
+		plain[i] = s.argument(i, kinds[i], part)
+		capitals[i] = plain[i]
+		if kinds[i] == kindUUID && s.classOf(i) == classText {
+			capitals[i], two = strings.ToUpper(part), true
+		}
+	}
+	if two {
+		return [][]any{plain, capitals}
+	}
+	return [][]any{plain}
+}
+
+func (s *openSide) classOf(i int) class {
+	if i < len(s.shape.key) {
+		return s.shape.key[i].class
+	}
+	return classOther
+}
+
+// argument is a key's part as the side's column wants it: MySQL compares an
+// integer column with text as binary fractions, so it gets numbers.
+func (s *openSide) argument(i int, k kind, part string) any {
+	c := s.classOf(i)
+	switch {
+	case c == classBytes:
+		if b, err := appendRaw(k, part); err == nil {
+			return b
+		}
+	case c == classInt && s.db.dialect() == mysql:
+		if v, err := strconv.ParseInt(part, 10, 64); err == nil {
+			return v
+		}
+		if v, err := strconv.ParseUint(part, 10, 64); err == nil {
+			return v
+		}
+	}
+	return part
+}
+
+// appendRaw is a key's part as the bytes of a binary column.
+func appendRaw(k kind, part string) ([]byte, error) {
+	if k == kindText {
+		return []byte(part), nil
+	}
+	key, err := appendPart(nil, k, part)
+	if err != nil || k == kindUUID {
+		return key, err
+	}
+	b, _, err := unescape(key)
+	return b, err
+}
+
+// reread reads keys in full on all sides, without the window, and says what is
+// wrong with each. What is whole has an empty type. The answers are in the order
+// of their keys.
+func (c *comparison) reread(ctx context.Context, keys [][]byte, now time.Time) ([]Finding, error) {
+	keys = slices.Clone(keys)
+	slices.SortFunc(keys, bytes.Compare)
+	keys = slices.CompactFunc(keys, bytes.Equal)
+	var all []Finding
+	for batch := range slices.Chunk(keys, lookupKeys) {
+		found, err := c.rereadBatch(ctx, batch, now)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+func (c *comparison) rereadBatch(ctx context.Context, keys [][]byte, now time.Time) ([]Finding, error) {
+	parts := make([][]string, len(keys))
+	for i, key := range keys {
+		var err error
+		if parts[i], err = decodeKey(c.kinds, key); err != nil {
+			return nil, err
+		}
+	}
+	found := make([]Finding, len(keys))
+	for i := range found {
+		found[i] = Finding{Key: parts[i], Encoded: keys[i]}
+	}
+	streams, wait := c.lookUp(ctx, parts)
+	err := merge(ctx, streams, everything, func(key []byte, g *groups) error {
+		// A database may find more than was asked for, such as EVT-1 for evt-1.
+		if i, ok := slices.BinarySearchFunc(keys, key, bytes.Compare); ok {
+			c.judge(&found[i], g, now)
+		}
+		return nil
+	})
+	if failed := wait(err); err == nil {
+		err = failed
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// judge fills in a finding. A key that no side has any more is whole.
+func (c *comparison) judge(f *Finding, g *groups, now time.Time) {
+	f.Type, f.Difference, _ = c.rules.compare(g)
+	f.Currency = g.currency()
+	for p := range g {
+		f.Sides[p] = findingSide(&g[p])
+	}
+	if (f.Type == MissingEffect || f.Type == PublishedNotConsumed) && c.rules.young(g, now) {
+		f.Type = Timing
+	}
+}
+
+// lookUp streams what the sides have for keys. wait has to be called with how
+// the reading went.
+func (c *comparison) lookUp(ctx context.Context, keys [][]string) (map[Party]stream, func(error) error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	streams := map[Party]stream{}
+	var reading errgroup.Group
+	for party, side := range c.sides {
+		finished := make(chan error, 1)
+		streams[party] = newPump(ctx, func(ctx context.Context, emit func(record) error) error {
+			err := side.scanKeys(ctx, c, keys, emit)
+			finished <- err
+			return err
+		})
+		reading.Go(func() error { return <-finished })
+	}
+	return streams, func(err error) error {
+		cancel(err)
+		return reading.Wait()
+	}
+}
+
+func (s *openSide) scanKeys(ctx context.Context, c *comparison, keys [][]string, emit func(record) error) error {
+	err := s.db.snapshot(ctx, c.job.Limits, func(state snapshot) error {
+		st := s.looked(c.job, c.kinds, keys)
+		st.text = s.db.dialect().ordered(st.text, s.lookup, c.kinds)
+		return state.scan(ctx, st, s.lookup, c.kinds, s.Zone, emit)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: look up keys: %w", s.Pos, err)
+	}
+	return nil
+}

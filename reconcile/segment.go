@@ -1,0 +1,225 @@
+package reconcile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// comparison is a job with its databases asked for what they have: everything
+// that is the same for all segments of a run.
+type comparison struct {
+	job   *Job
+	rules rules
+	sides map[Party]*openSide
+	kinds []kind
+}
+
+// openSide is a side with its database and the shape of its result.
+type openSide struct {
+	*Side
+	party  Party
+	db     reader
+	shape  shape
+	lookup shape
+}
+
+// prepare asks each database about the columns of a side's statements, and
+// refuses connections that could write.
+func prepare(ctx context.Context, job *Job, databases map[string]Database) (*comparison, error) {
+	c := &comparison{job: job, rules: job.rules(), sides: map[Party]*openSide{}}
+	var shapes []shape
+	for _, p := range job.parties() {
+		s, err := openParty(ctx, job, p, databases)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", job.side(p).Pos, err)
+		}
+		c.sides[p] = s
+		shapes = append(shapes, s.shape, s.lookup)
+	}
+	var err error
+	if c.kinds, err = job.kinds(shapes); err != nil {
+		return nil, fmt.Errorf("%s: %w", job.Pos, err)
+	}
+	return c, nil
+}
+
+func openParty(ctx context.Context, job *Job, p Party, databases map[string]Database) (*openSide, error) {
+	side := job.side(p)
+	db, ok := databases[side.Connection]
+	if !ok {
+		return nil, fmt.Errorf("there is no connection %s in the config", side.Connection)
+	}
+	if err := db.CheckReadOnly(ctx); err != nil {
+		return nil, err
+	}
+	s := &openSide{Side: side, party: p, db: db.reader()}
+	var err error
+	if s.shape, err = s.describe(ctx, job, s.windowed(column{class: classInstant}, interval{}), "query"); err != nil {
+		return nil, err
+	}
+	s.lookup, err = s.describe(ctx, job, s.looked(job, make([]kind, len(job.Key)), [][]string{make([]string, len(job.Key))}), "lookup")
+	return s, err
+}
+
+func (s *openSide) describe(ctx context.Context, job *Job, st bound, what string) (shape, error) {
+	columns, err := s.db.describe(ctx, st)
+	if err != nil {
+		return shape{}, fmt.Errorf("%s: %w", what, err)
+	}
+	sh, err := job.shape(s.party, columns)
+	if err != nil {
+		return shape{}, fmt.Errorf("%s: %w", what, err)
+	}
+	return sh, nil
+}
+
+// windowed binds the side's query to a window.
+func (s *openSide) windowed(timeColumn column, w interval) bound {
+	d := s.db.dialect()
+	var st bound
+	st.text, _ = bind(d, s.Query, windowParams, func(name string) string {
+		at := w.from
+		if name == "to" {
+			at = w.to
+		}
+		st.args = append(st.args, s.db.instant(time.UnixMicro(at).UTC(), timeColumn, s.Zone))
+		if d == mysql {
+			return "?"
+		}
+		return "$" + strconv.Itoa(len(st.args)) + map[class]string{classLocal: "::timestamp", classInstant: "::timestamptz"}[timeColumn.class]
+	})
+	return st
+}
+
+// segment compares one window in one state of each database. It returns what it
+// counted, and the keys that are worth a second look, up to most; more tells
+// whether there were more.
+func (c *comparison) segment(ctx context.Context, core interval, most int) (t *Tally, found []candidate, more bool, err error) {
+	t = newTally()
+	wide := interval{core.from - c.job.Window.Overlap.Microseconds(), core.to + c.job.Window.Overlap.Microseconds()}
+	ctx, cancel := context.WithCancelCause(ctx)
+	streams := map[Party]stream{}
+	var reading errgroup.Group
+	controls := map[Party]*control{}
+	for party, side := range c.sides {
+		controls[party] = &control{totals: map[string]Total{}, keyless: map[string]Total{}}
+		pipe, done := side.read(ctx, c, core, wide, controls[party])
+		streams[party] = pipe
+		reading.Go(done)
+	}
+	err = merge(ctx, streams, core, func(key []byte, g *groups) error {
+		if kept := c.weigh(t, key, g, core); kept != nil {
+			if more = len(found) >= most; !more {
+				found = append(found, *kept)
+			}
+		}
+		return nil
+	})
+	cancel(err)
+	if failed := reading.Wait(); err == nil {
+		err = failed
+	}
+	for party, ctl := range controls {
+		t.Control[party], t.Keyless[party] = ctl.totals, ctl.keyless
+	}
+	return t, found, more, err
+}
+
+// weigh books a key and returns it if it is worth a second look.
+func (c *comparison) weigh(t *Tally, key []byte, g *groups, core interval) *candidate {
+	if !g.inside() {
+		return nil // it belongs to a neighbour
+	}
+	for p := range g {
+		t.book(Party(p), &g[p])
+	}
+	if !c.rules.quick(g) {
+		return &candidate{bytes.Clone(key), contribution(g)}
+	}
+	if core.holds(g.anchor()) {
+		t.Matched++
+	}
+	if !balanced(g) {
+		for currency, amount := range contribution(g) {
+			t.line(LineEdge, currency, 1, amount)
+		}
+	}
+	return nil
+}
+
+func (t *Tally) book(p Party, g *group) {
+	t.count(p, g.currency, g.within)
+	for currency, other := range g.others {
+		t.count(p, currency, other)
+	}
+}
+
+func (t *Tally) count(p Party, currency string, rows part) {
+	if rows.rows == 0 {
+		return
+	}
+	have := t.Totals[p][currency]
+	t.Totals[p][currency] = Total{have.Rows + rows.rows, have.Amount.Add(rows.sum.value())}
+}
+
+// control is what a database itself sums up.
+type control struct{ totals, keyless map[string]Total }
+
+var errIgnoresWindow = errors.New("the query gives rows outside of :from and :to: it has to filter by the column that match names as its time")
+
+// read opens a state of the side's database, sums up the core and streams the
+// wide window. done waits for the end.
+func (s *openSide) read(ctx context.Context, c *comparison, core, wide interval, into *control) (stream, func() error) {
+	finished := make(chan error, 1)
+	pipe := newPump(ctx, func(ctx context.Context, emit func(record) error) error {
+		err := s.db.snapshot(ctx, c.job.Limits, func(state snapshot) error {
+			if err := s.sumUp(ctx, state, core, into); err != nil {
+				return err
+			}
+			st := s.windowed(s.shape.time, wide)
+			st.text = s.db.dialect().ordered(st.text, s.shape, c.kinds)
+			return state.scan(ctx, st, s.shape, c.kinds, s.Zone, func(r record) error {
+				if !wide.holds(r.at) {
+					return errIgnoresWindow
+				}
+				return emit(r)
+			})
+		})
+		if err != nil {
+			err = fmt.Errorf("%s: %w", s.Pos, err)
+		}
+		finished <- err
+		return err
+	})
+	return pipe, func() error { return <-finished }
+}
+
+// sumUp reads the control totals.
+func (s *openSide) sumUp(ctx context.Context, state snapshot, core interval, into *control) error {
+	st := s.windowed(s.shape.time, core)
+	st.text = s.db.dialect().totals(st.text, s.shape)
+	return state.texts(ctx, st, func(v []*string) error {
+		rows, err := strconv.ParseInt(*v[2], 10, 64)
+		if err != nil {
+			return err
+		}
+		total := Total{Rows: rows}
+		if v[3] != nil {
+			if total.Amount, err = ParseAmount(*v[3]); err != nil {
+				return err
+			}
+		}
+		if *v[1] == "1" {
+			into.keyless[*v[0]] = total
+		} else {
+			into.totals[*v[0]] = total
+		}
+		return nil
+	})
+}

@@ -1,0 +1,113 @@
+package reconcile
+
+import (
+	"maps"
+	"slices"
+)
+
+// Line is one line of the proof in one currency: how many keys, and by how much
+// consumed exceeds effect because of them.
+type Line struct {
+	Keys   int64
+	Amount Amount
+}
+
+// Total is what a side has in a window.
+type Total struct {
+	Rows   int64
+	Amount Amount
+}
+
+// Lines of the proof beside those by break type.
+const (
+	LineTolerated = "tolerated" // differences that are small enough
+	LineEdge      = "edge"      // the partner is beside the window's edge
+)
+
+// Tally is what a segment or a run has counted. It adds up.
+type Tally struct {
+	Matched int64                      // keys that are whole
+	Totals  [3]map[string]Total        // by party and currency, from the rows that were compared
+	Control [3]map[string]Total        // the same, as the databases sum it up
+	Keyless [3]map[string]Total        // rows without a key, by currency
+	Lines   map[string]map[string]Line // the proof, by line and currency
+}
+
+func newTally() *Tally {
+	t := &Tally{Lines: map[string]map[string]Line{}}
+	for p := range t.Totals {
+		t.Totals[p], t.Control[p], t.Keyless[p] = map[string]Total{}, map[string]Total{}, map[string]Total{}
+	}
+	return t
+}
+
+// Plus adds another tally.
+func (t *Tally) Plus(other *Tally) {
+	t.Matched += other.Matched
+	for p := range t.Totals {
+		addTotals(t.Totals[p], other.Totals[p])
+		addTotals(t.Control[p], other.Control[p])
+		addTotals(t.Keyless[p], other.Keyless[p])
+	}
+	for line, amounts := range other.Lines {
+		for currency, l := range amounts {
+			t.line(line, currency, l.Keys, l.Amount)
+		}
+	}
+}
+
+func addTotals(into, from map[string]Total) {
+	for currency, more := range from {
+		have := into[currency]
+		into[currency] = Total{have.Rows + more.Rows, have.Amount.Add(more.Amount)}
+	}
+}
+
+func (t *Tally) line(line, currency string, keys int64, amount Amount) {
+	if t.Lines[line] == nil {
+		t.Lines[line] = map[string]Line{}
+	}
+	have := t.Lines[line][currency]
+	t.Lines[line][currency] = Line{have.Keys + keys, have.Amount.Add(amount)}
+}
+
+// Currencies lists all that occur, sorted; "" where the job has none.
+func (t *Tally) Currencies() []string {
+	seen := map[string]bool{}
+	for p := range t.Control {
+		for c := range t.Control[p] {
+			seen[c] = true
+		}
+	}
+	for _, amounts := range t.Lines {
+		for c := range amounts {
+			seen[c] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// Difference is what consumed exceeds effect by, as the databases sum it up.
+func (t *Tally) Difference(currency string) Amount {
+	return t.Control[Consumed][currency].Amount.Sub(t.Control[Effect][currency].Amount)
+}
+
+// Unexplained is what is left of the difference when all lines are taken off:
+// zero, or the proof does not foot.
+func (t *Tally) Unexplained(currency string) Amount {
+	left := t.Difference(currency)
+	for _, amounts := range t.Lines {
+		left = left.Sub(amounts[currency].Amount)
+	}
+	return left
+}
+
+// Foots reports whether nothing is unexplained in any currency.
+func (t *Tally) Foots() bool {
+	for _, c := range t.Currencies() {
+		if !t.Unexplained(c).IsZero() {
+			return false
+		}
+	}
+	return true
+}
