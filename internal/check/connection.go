@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 
@@ -12,14 +13,29 @@ import (
 )
 
 // pools are those that answer, by connection.
-type pools struct{ read, write map[string]*pgxpool.Pool }
+type pools struct{ read, write map[string]database }
+
+// database is a pool of either kind.
+type database struct {
+	postgres *pgxpool.Pool
+	mysql    *sql.DB
+}
+
+func (d database) ping(ctx context.Context) error {
+	if d.mysql != nil {
+		return d.mysql.PingContext(ctx)
+	}
+	return d.postgres.Ping(ctx)
+}
+
+func (c Connection) database() database { return database{c.Pool, c.MySQL} }
 
 // connections checks each business database.
 func (r *run) connections(ctx context.Context) pools {
-	p := pools{read: map[string]*pgxpool.Pool{}, write: map[string]*pgxpool.Pool{}}
+	p := pools{read: map[string]database{}, write: map[string]database{}}
 	for _, c := range r.in.Connections {
 		if r.connection(ctx, c, "connection/"+c.Name) {
-			p.read[c.Name] = c.Pool
+			p.read[c.Name] = c.database()
 		}
 		if c.Writer {
 			r.writer(ctx, c.writing(), p)
@@ -43,8 +59,12 @@ func (r *run) writer(ctx context.Context, c Connection, p pools) {
 		r.say("consume_record.table.unknown", "connection/"+c.Name, values{"name": c.Name})
 		return
 	}
-	p.write[c.Name] = c.Pool
-	if !c.Unrecorded {
+	p.write[c.Name] = c.database()
+	switch {
+	case c.Unrecorded:
+	case c.MySQL != nil:
+		r.consumeRecordMySQL(ctx, c)
+	default:
 		r.consumeRecord(ctx, c)
 	}
 }
@@ -53,12 +73,12 @@ func reach(ctx context.Context, c Connection) error {
 	switch {
 	case c.Err != nil:
 		return c.Err
-	case c.Pool == nil:
+	case c.Pool == nil && c.MySQL == nil:
 		return errNoPool
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	return c.Pool.Ping(ctx)
+	return c.database().ping(ctx)
 }
 
 // column is one of a table, as far as looking up needs.

@@ -8,13 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"oncemore/consumer"
 )
 
 // consumer checks one group that the console runs.
-func (r *run) consumer(ctx context.Context, c Consumer, pools map[string]*pgxpool.Pool, clusters map[string]*brokers) {
+func (r *run) consumer(ctx context.Context, c Consumer, pools map[string]database, clusters map[string]*brokers) {
 	subject := "consumer/" + c.Group
 	v := values{"group": c.Group, "cluster": c.Cluster, "connection": c.Connection, "topic": c.replay()}
 	if err := consumer.ValidateEventIDSource(consumer.EventIDSource{Header: c.Header, MessageID: c.MessageID, JSON: c.JSON}); err != nil {
@@ -35,17 +33,22 @@ func (r *run) consumer(ctx context.Context, c Consumer, pools map[string]*pgxpoo
 	r.deadLetter(c, b, subject, v)
 }
 
-func (r *run) statement(ctx context.Context, c Consumer, pool *pgxpool.Pool, subject string, v values) {
-	if c.Prepare == nil {
+func (r *run) statement(ctx context.Context, c Consumer, db database, subject string, v values) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	var err error
+	switch {
+	case c.Prepare == nil && c.PrepareMySQL == nil:
 		return
-	}
-	if pool == nil {
+	case c.Prepare != nil && db.postgres != nil:
+		err = c.Prepare(ctx, db.postgres)
+	case c.PrepareMySQL != nil && db.mysql != nil:
+		err = c.PrepareMySQL(ctx, db.mysql)
+	default:
 		r.say("consumer.statement.down", subject, v)
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
-	defer cancel()
-	if err := c.Prepare(ctx, pool); err != nil {
+	if err != nil {
 		r.say("consumer.statement.bad", subject, v, reason(err))
 		return
 	}

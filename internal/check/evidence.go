@@ -10,12 +10,17 @@ import (
 )
 
 // evidence checks where a group's consume records are looked up.
-func (r *run) evidence(ctx context.Context, e Evidence, pools map[string]*pgxpool.Pool) {
+func (r *run) evidence(ctx context.Context, e Evidence, pools map[string]database) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	subject := "group/" + e.Group
 	v := values{"group": e.Group, "table": e.Table, "connection": e.Connection, "event_id": e.EventID, "consumer_group": e.ConsumerGroup}
-	pool := pools[e.Connection]
+	db := pools[e.Connection]
+	if db.mysql != nil {
+		r.evidenceMySQL(ctx, e, db.mysql, subject, v)
+		return
+	}
+	pool := db.postgres
 	if pool == nil {
 		r.say("evidence.table.unknown", subject, v)
 		return
@@ -71,13 +76,17 @@ JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
 WHERE i.indrelid = to_regclass(@table) AND i.indisvalid AND i.indpred IS NULL AND k.no <= i.indnkeyatts
 GROUP BY 1 ORDER BY 1`
 
+func serves(e Evidence, columns []string) bool {
+	return columns[0] == e.EventID || len(columns) > 1 && columns[0] == e.ConsumerGroup && columns[1] == e.EventID
+}
+
 func (r *run) index(ctx context.Context, e Evidence, pool *pgxpool.Pool, subject string, v values) {
 	rows, _ := pool.Query(ctx, sqlIndexes, pgx.NamedArgs{"table": e.Table}) // its error comes with the rows
 	serving := ""
 	var name string
 	var columns []string
 	_, err := pgx.ForEachRow(rows, []any{&name, &columns}, func() error {
-		if columns[0] == e.EventID || len(columns) > 1 && columns[0] == e.ConsumerGroup && columns[1] == e.EventID {
+		if serves(e, columns) {
 			serving = name + " (" + strings.Join(columns, ", ") + ")"
 		}
 		return nil

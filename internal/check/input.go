@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -30,9 +31,10 @@ type Input struct {
 
 // Connection is a named business database, as the console reads it.
 type Connection struct {
-	Name string
-	Pool *pgxpool.Pool
-	Err  error // why there is no pool, such as an environment variable that is not set
+	Name  string
+	Pool  *pgxpool.Pool
+	MySQL *sql.DB // in place of Pool
+	Err   error   // why there is neither, such as an environment variable that is not set
 
 	// Writer: consumers write through the connection, so it has to hold
 	// mq_consume_record. WritePool is theirs, by their own credential; nil
@@ -41,13 +43,14 @@ type Connection struct {
 	// Unrecorded: no consumer on it keeps consume records, so that the table may be missing.
 	Unrecorded bool
 	WritePool  *pgxpool.Pool
+	WriteMySQL *sql.DB
 	WriteErr   error
 }
 
 // writing is the connection as consumers use it.
 func (c Connection) writing() Connection {
-	if c.WritePool != nil || c.WriteErr != nil {
-		c.Pool, c.Err = c.WritePool, c.WriteErr
+	if c.WritePool != nil || c.WriteMySQL != nil || c.WriteErr != nil {
+		c.Pool, c.MySQL, c.Err = c.WritePool, c.WriteMySQL, c.WriteErr
 	}
 	return c
 }
@@ -82,6 +85,8 @@ type Consumer struct {
 	MaxRetry   time.Duration                              // the longest the retry policy may take in all
 	Retention  time.Duration                              // of its consume records; 0: never dropped; Computed
 	Prepare    func(context.Context, *pgxpool.Pool) error // prepares the effect's SQL; nil: none
+	// PrepareMySQL is Prepare on a MySQL connection.
+	PrepareMySQL func(context.Context, *sql.DB) error
 	// HTTPBase and HTTPKey say which base URL an http effect calls and which
 	// form of idempotency key it sends; "" for other effects.
 	HTTPBase string
