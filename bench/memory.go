@@ -17,23 +17,21 @@ import (
 )
 
 const (
-	memoryRecords    = 300_000
 	memoryBytes      = 1024 // of one value
 	memoryPartitions = 4
 	memoryGoal       = 150 // MB
 )
 
 // Memory measures the most that the process holds while a consumer works off a
-// backlog that is many times larger, and prints one MEMORY line. The backlog is
-// consumed in part only: what is fetched ahead is the same from the first second.
-func (e Env) Memory(ctx context.Context) error {
+// backlog of so many records, which is many times larger, and prints one MEMORY line.
+func (e Env) Memory(ctx context.Context, records int) error {
 	pool, drop, err := e.shop(ctx)
 	if err != nil {
 		return err
 	}
 	defer drop()
 	topic := unique("bench-memory")
-	remove, err := e.backlog(ctx, topic)
+	remove, err := e.backlog(ctx, topic, records)
 	if err != nil {
 		return err
 	}
@@ -45,7 +43,7 @@ func (e Env) Memory(ctx context.Context) error {
 	if err := resetPeak(); err != nil {
 		return err
 	}
-	if _, err := timeMember(ctx, member, consumeRecords); err != nil {
+	if _, err := timeMember(ctx, member, int64(records)); err != nil {
 		return err
 	}
 	peak, err := peakMemory()
@@ -53,7 +51,7 @@ func (e Env) Memory(ctx context.Context) error {
 		return err
 	}
 	mb := peak >> 20
-	if _, err := fmt.Fprintf(e.Out, "MEMORY consume_backlog %d MB of %d MB waiting, goal <= %d\n", mb, memoryRecords*memoryBytes>>20, memoryGoal); err != nil {
+	if _, err := fmt.Fprintf(e.Out, "MEMORY consume_backlog %d MB of %d MB waiting, goal <= %d\n", mb, records*memoryBytes>>20, memoryGoal); err != nil {
 		return err
 	}
 	if mb > memoryGoal {
@@ -63,7 +61,7 @@ func (e Env) Memory(ctx context.Context) error {
 }
 
 // backlog fills a topic piece by piece, so that the peak is not its own.
-func (e Env) backlog(ctx context.Context, topic string) (func(), error) {
+func (e Env) backlog(ctx context.Context, topic string, records int) (func(), error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(e.Kafka), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
 		return nil, err
@@ -74,8 +72,8 @@ func (e Env) backlog(ctx context.Context, topic string) (func(), error) {
 	}
 	remove := func() { e.deleteTopic(context.WithoutCancel(ctx), topic) }
 	value := bytes.Repeat([]byte{'x'}, memoryBytes)
-	for from := 0; from < memoryRecords; from += 5000 {
-		piece := make([]*kgo.Record, 5000)
+	for from := 0; from < records; from += 5000 {
+		piece := make([]*kgo.Record, min(5000, records-from))
 		for i := range piece {
 			n := from + i
 			piece[i] = &kgo.Record{Topic: topic, Partition: int32(n % memoryPartitions), Key: []byte(user(n)), Value: value,

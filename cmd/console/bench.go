@@ -11,6 +11,7 @@ type benchCmd struct {
 	Postgres string   `help:"Server whose user may create databases." required:"" env:"ONCEMORE_POSTGRES_URL" placeholder:"URL"`
 	Kafka    string   `help:"Broker." required:"" env:"ONCEMORE_KAFKA" placeholder:"HOST:PORT"`
 	Spring   string   `help:"Jar of interop/spring-consumer; beside Spring nothing is measured without it." env:"ONCEMORE_INTEROP" placeholder:"FILE"`
+	Backlog  int      `help:"Records of 1 KB that memory is measured with." default:"300000"`
 	Rounds   int      `help:"The median of so many counts." default:"3"`
 }
 
@@ -32,7 +33,7 @@ func (c benchCmd) Run(e *edge) error {
 		}
 	}
 	if c.wants("memory") {
-		if err := env.Memory(e.ctx); err != nil {
+		if err := env.Memory(e.ctx, c.Backlog); err != nil {
 			return err
 		}
 	}
