@@ -26,6 +26,7 @@ type app struct {
 
 	pool     *pgxpool.Pool // the console's own database
 	business *connections
+	filters  *filters
 	clusters map[string]*dlq.Cluster
 	dialects *dialect.Set
 
@@ -48,7 +49,7 @@ func openApp(ctx context.Context, conf *config.Config, log *slog.Logger) (*app, 
 	if err := errors.Join(conf.Unsupported()...); err != nil {
 		return nil, err
 	}
-	a := &app{conf: conf, log: log, clock: time.Now, business: newConnections(conf.Connections), judgeStale: judgeStale}
+	a := &app{conf: conf, log: log, clock: time.Now, business: newConnections(conf.Connections), filters: newFilters(log), judgeStale: judgeStale}
 	if err := a.open(ctx); err != nil {
 		a.close()
 		return nil, err
@@ -95,6 +96,7 @@ func (a *app) close() {
 		c.Close()
 	}
 	a.business.close()
+	a.filters.close()
 	if a.pool != nil {
 		a.pool.Close()
 	}

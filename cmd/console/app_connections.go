@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"oncemore/consumer/mysqlstore"
 	"oncemore/internal/config"
 )
 
@@ -18,12 +19,13 @@ type connections struct {
 	conf map[string]config.Connection
 
 	mu    sync.Mutex
-	pools map[string]*pgxpool.Pool // by name and access
-	mysql map[string]*sql.DB       // the same
+	pools map[string]*pgxpool.Pool     // by name and access
+	mysql map[string]*sql.DB           // the same
+	store map[string]*mysqlstore.Store // of consumers, by name
 }
 
 func newConnections(all []config.Connection) *connections {
-	c := &connections{conf: map[string]config.Connection{}, pools: map[string]*pgxpool.Pool{}, mysql: map[string]*sql.DB{}}
+	c := &connections{conf: map[string]config.Connection{}, pools: map[string]*pgxpool.Pool{}, mysql: map[string]*sql.DB{}, store: map[string]*mysqlstore.Store{}}
 	for _, conn := range all {
 		c.conf[conn.Name] = conn
 	}
@@ -79,5 +81,8 @@ func (c *connections) close() {
 	}
 	for _, pool := range c.mysql {
 		pool.Close() //nolint:errcheck // it is being given up
+	}
+	for _, store := range c.store {
+		store.Close() //nolint:errcheck // the same
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -33,6 +34,26 @@ func (c *connections) mysqlReader(name string) (*sql.DB, error) {
 // their store's own.
 func (c *connections) mysqlWriter(name string) (*sql.DB, error) {
 	return c.openMySQL(name+" write", c.conf[name].Writer, mysqlstore.PoolOptions{MaxConns: 8})
+}
+
+// mysqlStore is what consumers keep their records in, by the writer's credential.
+func (c *connections) mysqlStore(name string, log *slog.Logger) (*mysqlstore.Store, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if store := c.store[name]; store != nil {
+		return store, nil
+	}
+	secret := c.conf[name].Writer
+	cfg, err := mysqlConfig(secret)
+	if err != nil {
+		return nil, err
+	}
+	store, err := mysqlstore.Open(cfg, mysqlstore.Options{MaxConns: 16, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", secret.Pos, err)
+	}
+	c.store[name] = store
+	return store, nil
 }
 
 func (c *connections) openMySQL(key string, secret config.Secret, o mysqlstore.PoolOptions) (*sql.DB, error) {

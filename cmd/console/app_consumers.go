@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -10,6 +11,7 @@ import (
 	"oncemore/consumer"
 	"oncemore/consumer/effect"
 	"oncemore/consumer/kafka"
+	"oncemore/consumer/mysqlstore"
 	"oncemore/consumer/pgstore"
 	"oncemore/consumer/rabbit"
 	"oncemore/internal/access"
@@ -37,15 +39,14 @@ func (a *app) consumers(ctx context.Context) ([]runner, error) {
 }
 
 func (a *app) consumer(ctx context.Context, c config.Consumer) ([]runner, error) {
-	does, err := a.effect(c)
-	if err != nil {
-		return nil, err
+	if a.business.isMySQL(c.Connection) {
+		store, err := a.mysqlRecordStore(c.Connection)
+		if err != nil {
+			return nil, err
+		}
+		return members(a, c, store, mysqlEffect)
 	}
 	pool, err := a.business.writer(ctx, c.Connection)
-	if err != nil {
-		return nil, err
-	}
-	member, err := a.member(c)
 	if err != nil {
 		return nil, err
 	}
@@ -53,44 +54,60 @@ func (a *app) consumer(ctx context.Context, c config.Consumer) ([]runner, error)
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := a.consumerConfig(c, store, does)
+	return members(a, c, store, postgresEffect)
+}
+
+// members are those of one consumer, on a store whose transactions are T.
+func members[T any](a *app, c config.Consumer, store consumer.Store[T], sqlEffect func(config.Consumer) (effect.Effect[T], error)) ([]runner, error) {
+	does, err := effectOf(a, c, sqlEffect)
 	if err != nil {
 		return nil, err
 	}
-	var members []runner
+	cfg, err := consumerConfig(a, c, store, does)
+	if err != nil {
+		return nil, err
+	}
+	member, err := memberOf[T](a, c)
+	if err != nil {
+		return nil, err
+	}
+	var all []runner
 	for range c.Concurrency {
 		made, err := member(cfg)
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, runner{c, made})
+		all = append(all, runner{c, made})
 	}
-	return members, nil
+	return all, nil
 }
 
-// member is how to make a member of the consumer's group, by its broker.
-func (a *app) member(c config.Consumer) (func(consumer.Config[pgstore.Tx]) (consumer.Runner, error), error) {
+// memberOf is how to make a member of the consumer's group, by its broker.
+func memberOf[T any](a *app, c config.Consumer) (func(consumer.Config[T]) (consumer.Runner, error), error) {
 	cluster := a.conf.Cluster(c.Cluster)
 	if cluster.Rabbit != nil {
 		opts, err := rabbitConsumer(c, cluster.Rabbit)
-		return func(cfg consumer.Config[pgstore.Tx]) (consumer.Runner, error) { return rabbit.New(cfg, opts) }, err
+		return func(cfg consumer.Config[T]) (consumer.Runner, error) { return rabbit.New(cfg, opts) }, err
 	}
 	client, err := kafkaOptions(cluster.Kafka)
 	opts := kafkaConsumer(c, client)
-	return func(cfg consumer.Config[pgstore.Tx]) (consumer.Runner, error) { return kafka.New(cfg, opts) }, err
+	return func(cfg consumer.Config[T]) (consumer.Runner, error) { return kafka.New(cfg, opts) }, err
 }
 
-func (a *app) consumerConfig(c config.Consumer, store consumer.Store[pgstore.Tx], does effect.Effect) (consumer.Config[pgstore.Tx], error) {
-	cfg := consumer.Config[pgstore.Tx]{
+func consumerConfig[T any](a *app, c config.Consumer, store consumer.Store[T], does effect.Effect[T]) (cfg consumer.Config[T], err error) {
+	cfg = consumer.Config[T]{
 		Group: c.Group, Strategy: consumer.Strategy(c.Strategy), Store: store, Handler: does.Handler(), BatchSize: does.BatchSize(),
 		EventID: consumer.EventIDSource{Header: c.EventID.Header, MessageID: c.EventID.MessageID, JSON: c.EventID.JSON},
 		Retry:   retryPolicy(c.Retry), Logger: a.log, Now: a.clock,
 	}
-	if c.LockKeys == nil {
-		return cfg, nil
+	if c.LockKeys != nil {
+		if cfg.Keys, err = effect.NewKeys(c.LockKeys); err != nil {
+			return cfg, err
+		}
 	}
-	var err error
-	cfg.Keys, err = effect.NewKeys(c.LockKeys)
+	if c.Filter != "" {
+		cfg.Filter, err = a.filters.of(*a.conf.RedisOf(c.Filter))
+	}
 	return cfg, err
 }
 
@@ -125,29 +142,48 @@ func retryPolicy(r config.Retry) consumer.RetryPolicy {
 	return p
 }
 
-func (a *app) effect(c config.Consumer) (effect.Effect, error) {
+func effectOf[T any](a *app, c config.Consumer, sqlEffect func(config.Consumer) (effect.Effect[T], error)) (effect.Effect[T], error) {
 	if c.HTTP == nil {
 		return sqlEffect(c)
 	}
-	return effect.NewHTTP(effect.HTTPConfig{
+	call, err := effect.NewHTTP(effect.HTTPConfig{
 		Name: c.Group, Method: c.HTTP.Method, Base: a.conf.URLs[c.HTTP.Base], Path: c.HTTP.Path, Headers: c.HTTP.Headers,
 		Body: c.HTTP.Body, Key: effect.KeyForm(c.HTTP.IdempotencyKey), Accept202: c.HTTP.Accept202, Timeout: c.HTTP.Timeout,
 	}, effect.HTTPOptions{Logger: a.log, Now: a.clock})
+	if err != nil {
+		return nil, err
+	}
+	return effect.On[T](call), nil
 }
 
-// statement is an SQL effect of either kind.
-type statement interface {
-	effect.Effect
-	Prepare(context.Context, *pgxpool.Pool) error
+// statement is an SQL effect of either kind, on a database whose pools are P.
+type statement[T, P any] interface {
+	effect.Effect[T]
+	Prepare(context.Context, P) error
 }
 
-func sqlEffect(c config.Consumer) (statement, error) {
-	strategy := consumer.Strategy(c.Strategy)
-	if strategy.Records() {
+func postgresStatement(c config.Consumer) (statement[pgstore.Tx, *pgxpool.Pool], error) {
+	if consumer.Strategy(c.Strategy).Records() {
 		return effect.NewSQL(c.SQL, c.ExpectRows)
 	}
-	return effect.NewGuarded(effect.GuardConfig{Strategy: strategy, SQL: c.SQL, Verify: c.Verify, ExpectRows: c.ExpectRows})
+	return effect.NewGuarded(guardConfig(c))
 }
+
+func mysqlStatement(c config.Consumer) (statement[mysqlstore.Tx, *sql.DB], error) {
+	if consumer.Strategy(c.Strategy).Records() {
+		return effect.NewMySQL(c.SQL, c.ExpectRows)
+	}
+	return effect.NewGuardedMySQL(guardConfig(c))
+}
+
+func guardConfig(c config.Consumer) effect.GuardConfig {
+	return effect.GuardConfig{Strategy: consumer.Strategy(c.Strategy), SQL: c.SQL, Verify: c.Verify, ExpectRows: c.ExpectRows, Key: c.UniqueKey}
+}
+
+func postgresEffect(c config.Consumer) (effect.Effect[pgstore.Tx], error) {
+	return postgresStatement(c)
+}
+func mysqlEffect(c config.Consumer) (effect.Effect[mysqlstore.Tx], error) { return mysqlStatement(c) }
 
 // pause stops or resumes the consumers of a group, in all replicas.
 func (a *app) pause(ctx context.Context, actor access.Actor, group string, paused bool) error {

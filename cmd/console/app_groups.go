@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"oncemore/consumer"
+	"oncemore/consumer/mysqlstore"
 	"oncemore/consumer/pgstore"
 	"oncemore/dlq"
 	"oncemore/internal/config"
@@ -45,14 +44,14 @@ func (a *app) ownGroup(ctx context.Context, c config.Consumer) (dlq.Group, error
 	if c.HTTP != nil {
 		g.Effect = dlq.EffectExternal
 	}
-	pool, err := a.business.reader(ctx, c.Connection)
-	if err != nil {
-		return g, err
-	}
 	if consumer.Strategy(c.Strategy).Records() {
-		g.Evidence = &dlq.Evidence{
-			Connection: c.Connection, Pool: pool, Table: pgstore.Table, EventID: "event_id", ConsumerGroup: "consumer_group",
+		var err error
+		g.Evidence, err = a.business.evidence(ctx, config.Evidence{
+			Connection: c.Connection, Table: pgstore.Table, EventID: "event_id", ConsumerGroup: "consumer_group",
 			ConsumedAt: "consumed_at", Retention: recordRetention(a.conf, c.Connection),
+		})
+		if err != nil {
+			return g, err
 		}
 	}
 	if declared := a.conf.Group(c.Group); declared != nil {
@@ -61,7 +60,7 @@ func (a *app) ownGroup(ctx context.Context, c config.Consumer) (dlq.Group, error
 		}
 	}
 	if g.Evidence != nil && g.Evidence.CompleteSince.IsZero() {
-		g.Evidence.CompleteSince = a.oldestRecord(ctx, pool, c.Group)
+		g.Evidence.CompleteSince = a.oldestRecord(ctx, g.Evidence, c.Group)
 	}
 	return g, nil
 }
@@ -69,10 +68,16 @@ func (a *app) ownGroup(ctx context.Context, c config.Consumer) (dlq.Group, error
 // oldestRecord is since when the group's records are complete, as far as they
 // show it themselves: of older events a missing record proves nothing. A
 // database that does not answer now, or an empty table, means: from now on.
-func (a *app) oldestRecord(ctx context.Context, pool *pgxpool.Pool, group string) time.Time {
+func (a *app) oldestRecord(ctx context.Context, e *dlq.Evidence, group string) time.Time {
 	asking, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	oldest, err := pgstore.SinceArchived(asking, pool, group)
+	var oldest *time.Time
+	var err error
+	if e.MySQL != nil {
+		oldest, err = mysqlstore.Since(asking, e.MySQL, group)
+	} else {
+		oldest, err = pgstore.SinceArchived(asking, e.Pool, group)
+	}
 	if err != nil {
 		a.log.WarnContext(ctx, "age of the consume records unknown: older letters count as expired until the next start; groups.<group>.evidence.complete_since says it",
 			"consumer_group", group, "error", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"oncemore/consumer"
+	"oncemore/consumer/mysqlstore"
 	"oncemore/consumer/pgstore"
 	"oncemore/internal/check"
 	"oncemore/internal/config"
@@ -23,6 +24,11 @@ func (a *app) recordStore(pool *pgxpool.Pool, connection string) (consumer.Store
 		return store, nil
 	}
 	return store.WithArchive(pgstore.ArchiveOptions{})
+}
+
+// mysqlRecordStore is recordStore in MySQL.
+func (a *app) mysqlRecordStore(connection string) (consumer.Store[mysqlstore.Tx], error) {
+	return a.business.mysqlStore(connection, a.log)
 }
 
 // recordRetention is how long a record is found again at least; 0: for ever.

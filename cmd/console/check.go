@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,8 +147,14 @@ func checkConnections(ctx context.Context, conf *config.Config, business *connec
 	var all []check.Connection
 	for _, c := range conf.Connections {
 		seen := check.Connection{Name: c.Name, Writer: writers[c.Name], Unrecorded: writers[c.Name] && !records[c.Name]}
-		seen.Pool, seen.Err = business.reader(ctx, c.Name)
-		if seen.Writer {
+		if business.isMySQL(c.Name) {
+			seen.MySQL, seen.Err = business.mysqlReader(c.Name)
+		} else {
+			seen.Pool, seen.Err = business.reader(ctx, c.Name)
+		}
+		if seen.Writer && business.isMySQL(c.Name) {
+			seen.WriteMySQL, seen.WriteErr = business.mysqlWriter(c.Name)
+		} else if seen.Writer {
 			seen.WritePool, seen.WriteErr = business.writer(ctx, c.Name)
 		}
 		all = append(all, seen)
@@ -172,20 +179,24 @@ func checkConsumers(conf *config.Config) []check.Consumer {
 		}
 		if c.HTTP != nil {
 			seen.HTTPBase, seen.HTTPKey = conf.URLs[c.HTTP.Base], c.HTTP.IdempotencyKey
+		} else if conn := conf.Connection(c.Connection); conn != nil && conn.Kind == "mysql" {
+			seen.PrepareMySQL = func(ctx context.Context, db *sql.DB) error { return prepareSQL(ctx, db, c, mysqlStatement) }
 		} else {
-			seen.Prepare = func(ctx context.Context, pool *pgxpool.Pool) error { return prepareSQL(ctx, pool, c) }
+			seen.Prepare = func(ctx context.Context, pool *pgxpool.Pool) error {
+				return prepareSQL(ctx, pool, c, postgresStatement)
+			}
 		}
 		all = append(all, seen)
 	}
 	return all
 }
 
-func prepareSQL(ctx context.Context, pool *pgxpool.Pool, c config.Consumer) error {
-	statement, err := sqlEffect(c)
+func prepareSQL[T, P any](ctx context.Context, pool P, c config.Consumer, read func(config.Consumer) (statement[T, P], error)) error {
+	made, err := read(c)
 	if err != nil {
 		return err
 	}
-	return statement.Prepare(ctx, pool)
+	return made.Prepare(ctx, pool)
 }
 
 // longestRetry is the sum of all pauses of a policy.
