@@ -28,6 +28,7 @@ const shareGroup = "kafka-share-group"
 // dialect is one entry of the file, compiled.
 type dialect struct {
 	id, name, broker string
+	file             string // "" built in
 	priority         int
 	fallsBackTo      string
 	recordTime       string

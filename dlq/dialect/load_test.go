@@ -95,7 +95,7 @@ func TestProblemsNameFileLineAndKey(t *testing.T) {
 	cases := []struct{ title, text, want string }{
 		{"empty", "", "own.yaml:1: the file is empty"},
 		{"broken YAML", "version: 1\n\tx", "own.yaml: yaml: line 2"},
-		{"no version", "dialects: []", "own.yaml:1: : version is missing"},
+		{"no version", "dialects: []", "own.yaml:1: version is missing"},
 		{"other version", "version: 2", `own.yaml:1: version: "2" is none of 1`},
 		{"unknown top key", "version: 1\ndialect: []", "own.yaml:2: dialect: unknown key"},
 		{"a key twice", "version: 1\nversion: 1", "own.yaml:2: version: stands there twice"},
@@ -165,5 +165,40 @@ func TestUnknownDialectIsNotStripped(t *testing.T) {
 	t.Parallel()
 	if _, err := builtin(t).Strips("gone"); !errors.Is(err, dialect.ErrUnknown) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What a dialect says of a replay is checked, too, with file, line and key.
+func TestReplayRulesAreChecked(t *testing.T) {
+	t.Parallel()
+	const head = "version: 1\ndialects:\n- id: own\n  name: Own\n  broker: rabbitmq\n  priority: 1\n  detect: {any_header: [a]}\n  fields: {}\n  strip_on_replay: []\n"
+	for rule, want := range map[string]string{
+		"  set_on_replay: [{name: n, type: int32, value: many, reason: r}]\n":       ":10: dialects[0].set_on_replay[0].value: is no int32",
+		"  set_on_replay: [{name: n, type: int32, value: 3000000000, reason: r}]\n": ":10: dialects[0].set_on_replay[0].value: is no int32",
+		"  set_on_replay: [{name: n, type: colour, value: 1, reason: r}]\n":         `:10: dialects[0].set_on_replay[0].type: "colour" is none of`,
+		"  set_on_replay: [{name: n, type: int32, value: 1}]\n":                     "the reason for n stands neither there nor under strip_on_replay",
+		"  replay_body: {path: Message}\n":                                          "replay_body needs replay_properties",
+		"  replay_body: {path: Message, forms: [rot13]}\n":                          `:10: dialects[0].replay_body.forms[0]: "rot13" is none of`,
+		"  edit_body_on_replay: [{path: 'a[0]', action: remove, reason: r}]\n":      ":10: dialects[0].edit_body_on_replay[0]: the path may have keys only",
+		"  edit_body_on_replay: [{path: a, action: double, reason: r}]\n":           ":10: dialects[0].edit_body_on_replay[0].action:",
+		"  refuse_replay: []\n":                           ":10: dialects[0].refuse_replay: must be text",
+		"  replay_properties: {path: P, writer: cobol}\n": ":10: dialects[0].replay_properties.writer:",
+		"  detect_more: {}\n":                             ":10: dialects[0].detect_more: unknown key",
+	} {
+		_, err := dialect.Load(write(t, head+rule))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\nerror %v\nwant  %s", rule, err, want)
+		}
+	}
+	kafka := strings.ReplaceAll(head, "rabbitmq", "kafka") + "  refuse_replay: because\n"
+	if _, err := dialect.Load(write(t, kafka)); err == nil || !strings.Contains(err.Error(), "only strip_on_replay and keep_on_replay") {
+		t.Errorf("a rule of RabbitMQ in a dialect of Kafka: %v", err)
+	}
+	set, err := dialect.Load(write(t, head+"  refuse_replay: it is not ours\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own := set.List()[slices.IndexFunc(set.List(), func(i dialect.Info) bool { return i.ID == "own" })]; own.Refuses != "it is not ours" || !strings.HasSuffix(own.File, "own.yaml") {
+		t.Errorf("%+v", own)
 	}
 }

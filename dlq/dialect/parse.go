@@ -31,7 +31,11 @@ type place struct {
 }
 
 func (p *place) errorf(key, format string, args ...any) error {
-	return fmt.Errorf("%s:%d: %s: %s", p.file, p.line, join(p.key, key), fmt.Sprintf(format, args...))
+	where := fmt.Sprintf("%s:%d: ", p.file, p.line)
+	if at := join(p.key, key); at != "" {
+		where += at + ": "
+	}
+	return errors.New(where + fmt.Sprintf(format, args...))
 }
 
 func join(path, key string) string {
@@ -224,6 +228,9 @@ func (p *parser) knownEncodings(n node) {
 
 func (p *parser) dialect(n node) entry {
 	e := entry{at: &place{p.file, n.Line, n.key}}
+	if p.file != builtinName {
+		e.file = p.file
+	}
 	var priority int64
 	p.keys(n, map[string]func(node){
 		"id":                  p.text(&e.id),

@@ -9,11 +9,17 @@ import (
 func (s *Set) Read(msg *Message, conf Configured) *Reading {
 	v := &view{Message: msg, headers: msg.Headers, fields: map[string]any{}}
 	d, others := s.recognise(v)
-	r := &Reading{Dialect: d.id, RecordTimestampIs: d.recordTime}
+	r := s.readBy(d, v, conf)
 	for _, o := range others {
 		r.AlsoSeen = append(r.AlsoSeen, o.id)
 		r.TwoLayers = r.TwoLayers || o.standsWithout(d, msg)
 	}
+	return r
+}
+
+// readBy reads by one dialect.
+func (s *Set) readBy(d *dialect, v *view, conf Configured) *Reading {
+	r := &Reading{Dialect: d.id, RecordTimestampIs: d.recordTime}
 	for i := range d.fields {
 		f := &d.fields[i]
 		if f.name == fieldStack {
@@ -31,9 +37,9 @@ func (s *Set) Read(msg *Message, conf Configured) *Reading {
 	}
 	r.fields = v.fields
 	r.take()
-	r.configure(msg.Broker, conf)
-	r.CarriesValue = d.id != shareGroup || msg.Value != nil || msg.Key != nil
-	r.Framed = framed(msg.Value)
+	r.configure(v.Broker, conf)
+	r.CarriesValue = d.id != shareGroup || v.Value != nil || v.Key != nil
+	r.Framed = framed(v.Value)
 	s.readEventID(d, v, conf, r)
 	return r
 }

@@ -178,3 +178,13 @@ func (d *dialect) setHeaders(r *Resend) {
 		r.LeftOut = slices.DeleteFunc(r.LeftOut, func(name string) bool { return name == rule.name })
 	}
 }
+
+// Delivery is the message as a consumer will receive it.
+func (r Resend) Delivery() amqp.Delivery {
+	p := r.Publishing
+	return amqp.Delivery{
+		Headers: p.Headers, Body: p.Body, DeliveryMode: p.DeliveryMode, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding,
+		Priority: p.Priority, CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration, MessageId: p.MessageId,
+		Timestamp: p.Timestamp, Type: p.Type, AppId: p.AppId,
+	}
+}

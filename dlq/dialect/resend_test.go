@@ -233,3 +233,28 @@ func TestConfiguredOfRabbit(t *testing.T) {
 	}
 	equal(t, "the header first", set.Read(msg, dialect.Configured{EventIDProperty: "correlation_id", EventIDHeader: "eventId"}).EventID, "h-1")
 }
+
+// No body and no header makes the interpreter panic, or sends headers that the
+// client would refuse.
+func FuzzResend(f *testing.F) {
+	set := builtin(f)
+	for _, s := range loadSamples(f, dialect.RabbitMQ) {
+		info, _ := s.Delivery.Headers["retry_info"].(string)
+		f.Add(s.Delivery.Body, info)
+	}
+	f.Add([]byte(`{"Message":"e30=","BasicProperties":{"Headers":{"$type":"x","a":{"$values":[{"$type":"System.Byte[]"}]}}}}`), `[{"properties":{"headers":{"a":[{"b":{}}]}}}]`)
+	f.Add([]byte(`{"options":{"retries":1,"retries":{}},"options":{"retries":[]}}`), `[]`)
+	f.Fuzz(func(t *testing.T, body []byte, info string) {
+		d := amqp.Delivery{Body: body, Headers: amqp.Table{"retry_info": info, "keep": int16(1)}}
+		for _, dia := range set.List() {
+			if dia.Broker != dialect.RabbitMQ {
+				continue
+			}
+			out, err := set.Resend(dia.ID, d, dialect.ResendOptions{KeepExpiration: true})
+			if err == nil && out.Publishing.Headers.Validate() != nil {
+				t.Errorf("%s sends %v", dia.ID, out.Publishing.Headers)
+			}
+		}
+		set.Layers(dialect.FromAMQP("q-error", d), dialect.Configured{})
+	})
+}

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/tidwall/gjson"
 	"go.yaml.in/yaml/v3"
 
@@ -182,8 +181,7 @@ func checkResend(t *testing.T, set *dialect.Set, s sample, r *dialect.Reading) {
 			delete(properties, name)
 		}
 	}
-	again := dialect.FromAMQP("", amqp.Delivery{Headers: p.Headers, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding, DeliveryMode: p.DeliveryMode, Priority: p.Priority,
-		CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration, MessageId: p.MessageId, Timestamp: p.Timestamp, Type: p.Type, UserId: p.UserId, AppId: p.AppId})
+	again := dialect.FromAMQP("", out.Delivery())
 	if !reflect.DeepEqual(again.Properties, properties) {
 		t.Errorf("properties %v, want %v", again.Properties, properties)
 	}
