@@ -18,9 +18,10 @@ type bytesFrom int16
 const (
 	fromLetter bytesFrom = iota + 1
 	fromOrigin
+	fromRevision
 )
 
-var bytesFromNames = map[bytesFrom]string{fromLetter: "letter", fromOrigin: "origin"}
+var bytesFromNames = map[bytesFrom]string{fromLetter: "letter", fromOrigin: "origin", fromRevision: "revision"}
 
 // String is the source's name in the API.
 func (b bytesFrom) String() string { return bytesFromNames[b] }
@@ -45,6 +46,10 @@ func (s *step) composeChunk(ctx context.Context, c *chunk) error {
 	if err != nil {
 		return err
 	}
+	revised, err := s.revisions(ctx, c)
+	if err != nil {
+		return err
+	}
 	for _, it := range c.items {
 		if !it.goes() {
 			continue
@@ -52,6 +57,14 @@ func (s *step) composeChunk(ctx context.Context, c *chunk) error {
 		from, body := fromLetter, bodies[it.letter].body
 		if o, ok := originals[it.letter]; ok && o.Usable() {
 			from, body = fromOrigin, o.Body
+		}
+		if it.revision > 0 {
+			form, there := revised[letterRevision{it.letter, it.revision}]
+			if !there {
+				it.leave(replayReason("reason.revision.missing", "no", it.revision))
+				continue
+			}
+			from, body = fromRevision, form.on(body)
 		}
 		it.compose(s.r.opts.Dialects, s.id, c.targets[it.targetID], bodies[it.letter], body, from)
 	}

@@ -18,20 +18,26 @@ type Subject struct {
 	Group           string // "" when not known
 	Cluster         string
 	Source          string
-	OriginTopic     string // "" when not known
+	OriginTopic     string // or queue; "" when not known
 	OriginPartition *int32
 	OriginOffset    *int64
 	EventTime       *time.Time
 	Flags           Flag
-	Revision        int   // the edited form that would be sent; 0: as it arrived
-	Holder          int64 // the replay that asks: its own claims are not "in flight"; 0 none
+	Revision        int        // the edited form that would be sent, the newest unless chosen; 0: as it arrived
+	Revisions       int        // how many there are
+	KeyHash         int64      // of the message key; 0: none
+	Replays         int        // how often it was replayed, since somebody last allowed more
+	Published       *Published // where a message of RabbitMQ was published; nil: Kafka, or not known
+	Holder          int64      // the replay that asks: its own claims are not "in flight"; 0 none
 }
 
 // Route is where a target resolves to for one letter.
 type Route struct {
 	Cluster string
-	Topic   string
+	Topic   string // or routing key
 	Group   string // the one group it is meant for; "" for an origin topic, which reaches all
+	// Exchange is RabbitMQ's; "" is the default one, whose routing keys are queues.
+	Exchange string
 }
 
 // Judged is the verdict of one letter for one target.
@@ -187,11 +193,13 @@ func (j *Judge) JudgeLetters(ctx context.Context, ids []uuid.UUID, target Target
 
 const sqlSubjects = `
 SELECT d.id, d.event_id, d.event_id_alt, coalesce(g.name, ''), s.cluster, s.name, coalesce(o.name, ''),
-  d.origin_partition, d.origin_offset, d.event_time, d.flags
+  d.origin_partition, d.origin_offset, d.event_time, d.flags,
+  coalesce((SELECT max(v.no) FROM letter_revision v WHERE v.letter_id = d.id), 0), d.replay_count - coalesce(u.replays, 0), coalesce(d.key_hash, 0)
 FROM dead_letter d
 JOIN letter_source s ON s.id = d.source_id
 LEFT JOIN letter_name g ON g.id = d.group_id
 LEFT JOIN letter_name o ON o.id = d.origin_id
+LEFT JOIN letter_unpark u ON u.letter_id = d.id
 WHERE d.id = ANY(@ids)`
 
 // Subjects loads what a verdict needs to know about letters, in the order of
@@ -208,12 +216,16 @@ func loadSubjects(ctx context.Context, pool *pgxpool.Pool, ids []uuid.UUID) ([]S
 	found := make(map[uuid.UUID]Subject, len(ids))
 	var s Subject
 	_, err = pgx.ForEachRow(rows, []any{&s.LetterID, &s.EventID, &s.EventIDAlt, &s.Group, &s.Cluster, &s.Source,
-		&s.OriginTopic, &s.OriginPartition, &s.OriginOffset, &s.EventTime, &s.Flags}, func() error {
+		&s.OriginTopic, &s.OriginPartition, &s.OriginOffset, &s.EventTime, &s.Flags, &s.Revisions, &s.Replays, &s.KeyHash}, func() error {
+		s.Revision = s.Revisions
 		found[s.LetterID] = s
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read subjects: %w", err)
+	}
+	if err := readPublished(ctx, pool, found); err != nil {
+		return nil, err
 	}
 	out := make([]Subject, 0, len(found))
 	for _, id := range ids {

@@ -43,6 +43,8 @@ func (f facts) decide() (Verdict, Reason) {
 		return Altered, reason("reason.altered.record", "at", instantOf(f.record.at), "table", f.table())
 	case f.unsettled != nil && f.record == nil:
 		return Altered, f.unsettled.reason()
+	case f.subject.Revision != 0 && f.group != f.subject.Group && f.group != "":
+		return Altered, reason(alteredElsewhere, "group", f.group)
 	case f.claim != nil:
 		return InFlight, f.claim.reason()
 	case f.compensated != nil:

@@ -33,6 +33,8 @@ var ReasonTexts = map[string]string{
 	"reason.altered.unsettled_original": "The original was sent by replay R-{replay}, which has not shown what it did: both could take effect.",
 	"reason.altered.unsettled_revision": "Revision {revision} was sent by replay R-{replay}, which has not shown what it did: both could take effect.",
 
+	"reason.altered.elsewhere": "{group} did not give this event up, so it may yet apply the original: both could take effect.",
+
 	"reason.compensated.mark": "Compensation C-{compensation} repaired this effect at {at}: a replay would repeat it.",
 
 	"reason.in_flight.replay":       "Replay R-{replay} holds this event since {at}.",

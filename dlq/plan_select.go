@@ -15,43 +15,130 @@ const planChunk = 5_000
 // judgeSelection reads the letters of a selection, judges them and collapses
 // them into items. It holds no transaction: judging asks other databases, and a
 // plan that waits for them must not keep a connection from them.
-func (r *Replays) judgeSelection(ctx context.Context, req PlanRequest) (*planSet, error) {
-	set := newPlanSet(req)
+func (r *Replays) judgeSelection(ctx context.Context, req PlanRequest, named []uuid.UUID) (*planSet, error) {
+	set := r.newSet(req)
 	take := func(ids []uuid.UUID, states map[uuid.UUID]State) error {
 		if set.letters+len(ids) > r.opts.PlanLimit {
 			return &ErrTooManyLetters{Limit: r.opts.PlanLimit}
 		}
-		return r.judgeInto(ctx, set, ids, states)
+		judged, err := r.judgeLetters(ctx, req, ids, states)
+		for _, l := range judged {
+			set.add(l.subject, l.judged, l.state)
+		}
+		return err
 	}
 	var err error
-	if req.Selection.Filter == nil && req.Selection.FaultID == 0 {
-		err = r.eachNamed(ctx, req.Selection.LetterIDs, take)
+	if req.Selection.byName() {
+		err = r.eachNamed(ctx, named, take)
 	} else {
 		err = r.eachOpen(ctx, req.Selection, take)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return set, set.finish()
+	return set, r.finishSet(ctx, set)
 }
 
-func (r *Replays) judgeInto(ctx context.Context, set *planSet, ids []uuid.UUID, states map[uuid.UUID]State) error {
+func (r *Replays) newSet(req PlanRequest) *planSet {
+	set := newPlanSet(req)
+	set.cap = r.opts.ReplayCap
+	return set
+}
+
+// finishSet decides what goes, and looks for what should go before it.
+func (r *Replays) finishSet(ctx context.Context, set *planSet) error {
+	if err := set.finish(); err != nil {
+		return err
+	}
+	if err := r.findSensitive(ctx, set); err != nil {
+		return err
+	}
+	return r.findElders(ctx, set)
+}
+
+// byName reports whether the letters are named one by one.
+func (s Selection) byName() bool { return s.Filter == nil && s.FaultID == 0 }
+
+// judgedLetter is a letter of a plan in its present state.
+type judgedLetter struct {
+	subject Subject
+	judged  Judged
+	state   State
+}
+
+func (r *Replays) judgeLetters(ctx context.Context, req PlanRequest, ids []uuid.UUID, states map[uuid.UUID]State) ([]judgedLetter, error) {
 	subjects, err := r.judge.Subjects(ctx, ids)
 	if err != nil {
-		return fmt.Errorf("read letters of a plan: %w", err)
+		return nil, fmt.Errorf("read letters of a plan: %w", err)
 	}
-	judged, err := r.judge.Judge(ctx, subjects, set.target)
-	if err != nil {
-		return fmt.Errorf("judge letters of a plan: %w", err)
-	}
-	for i, s := range subjects {
-		state := Open
-		if states != nil {
-			state = states[s.LetterID]
+	for i := range subjects {
+		if err := req.choose(&subjects[i]); err != nil {
+			return nil, err
 		}
-		set.add(s, judged[i], state)
 	}
+	judged, err := r.judge.Judge(ctx, subjects, req.Target)
+	if err != nil {
+		return nil, fmt.Errorf("judge letters of a plan: %w", err)
+	}
+	out := make([]judgedLetter, len(subjects))
+	for i, s := range subjects {
+		out[i] = judgedLetter{s, judged[i], Open}
+		if states != nil {
+			out[i].state = states[s.LetterID]
+		}
+	}
+	return out, nil
+}
+
+// choose sets which form of the letter is sent, where the request says it.
+func (req PlanRequest) choose(s *Subject) error {
+	no, chosen := req.Revisions[s.LetterID]
+	if !chosen {
+		return nil
+	}
+	if no < 0 || no > s.Revisions {
+		return &ErrBadFilter{Field: "revisions", Reason: fmt.Sprintf("letter %s has no revision %d", s.LetterID, no)}
+	}
+	s.Revision = no
 	return nil
+}
+
+const sqlRedo = `
+SELECT DISTINCT l.letter_id FROM replay_item i JOIN replay_item_letter l ON l.replay_id = i.replay_id AND l.no = i.no
+WHERE i.replay_id = @id AND EXISTS (
+  SELECT FROM replay_outcome o WHERE o.replay_id = i.replay_id AND o.item_no = i.no AND o.outcome = ANY(@outcomes))
+LIMIT @limit`
+
+// named are the letters that a selection names: by id, or as what went wrong in
+// an earlier replay. Errors: ErrNotFound, ErrNothingToSend, *ErrTooManyLetters.
+func (r *Replays) named(ctx context.Context, sel Selection) ([]uuid.UUID, error) {
+	if sel.RedoOf == 0 {
+		return sel.LetterIDs, nil
+	}
+	if _, err := r.Changed(ctx, sel.RedoOf); err != nil {
+		return nil, err
+	}
+	rows, err := r.pool.Query(ctx, sqlRedo, pgx.NamedArgs{"id": sel.RedoOf, "outcomes": failureOutcomes, "limit": r.opts.PlanLimit + 1})
+	if err != nil {
+		return nil, fmt.Errorf("query failed items of replay %d: %w", sel.RedoOf, err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read failed items of replay %d: %w", sel.RedoOf, err)
+	case len(ids) == 0:
+		return nil, fmt.Errorf("replay %d: %w", sel.RedoOf, ErrNothingToSend)
+	case len(ids) > r.opts.PlanLimit:
+		return nil, &ErrTooManyLetters{Limit: r.opts.PlanLimit}
+	}
+	return ids, nil
+}
+
+func redoOf(sel Selection) *int64 {
+	if sel.RedoOf == 0 {
+		return nil
+	}
+	return &sel.RedoOf
 }
 
 const sqlLetterStates = `SELECT id, state FROM dead_letter WHERE id = ANY(@ids)`

@@ -14,6 +14,7 @@ import (
 // target are one item.
 type planSet struct {
 	target     Target
+	cap        int // replays after which a letter is parked; 0: none
 	overrides  map[overrideKey]Override
 	unused     map[overrideKey]bool // overrides whose letter and group were not met yet
 	letters    int
@@ -23,6 +24,9 @@ type planSet struct {
 	refused    []Refusal
 	verdicts   map[Verdict]int
 	overridden []Override
+	sensitive  bool                // a revision that is sent changed a sensitive header
+	elders     map[int][]uuid.UUID // by index into items: open letters of the same key that came before and stay
+	bounded    bool                // not every letter was looked at for elders
 }
 
 type overrideKey struct {
@@ -43,6 +47,8 @@ type planItem struct {
 	groups  []planGroup  // those that the target reaches
 	noRoute Reason       // set where the target does not exist
 	verdict Verdict      // headline
+	revised *planLetter  // whose edited form is sent; nil: none
+	two     bool         // letters with different edited forms: it cannot go
 }
 
 type planLetter struct {
@@ -52,6 +58,9 @@ type planLetter struct {
 	state     State // Open or Resolved
 	partition int32 // -1: not known
 	offset    int64
+	key       int64 // hash of the message key; 0: none
+	revision  int   // that is sent; 0: as it arrived
+	newest    int   // revision that there is
 }
 
 // planGroup is the worst verdict that the item's letters have in a group.
@@ -84,7 +93,7 @@ func claimKey(s Subject) string {
 // add takes one judged letter in its present state.
 func (s *planSet) add(sub Subject, j Judged, state State) {
 	s.letters++
-	if why, ok := stays(state); ok {
+	if why, ok := s.stays(sub, state); ok {
 		s.keepBack(sub, j, state, why)
 		return
 	}
@@ -98,20 +107,23 @@ func (s *planSet) add(sub Subject, j Judged, state State) {
 		s.byKey[key] = it
 		s.order = append(s.order, it)
 	}
-	it.letters = append(it.letters, letterOf(sub, state))
+	it.take(letterOf(sub, state))
 	if j.Route != nil {
 		it.merge(j.Groups)
 	}
 	it.verdict = worst(it.verdict, j.Headline)
 }
 
-// stays says why a letter in this state is not sent at all.
-func stays(state State) (Reason, bool) {
-	switch state {
-	case Replaying:
+// stays says why a letter in this state, or one that was replayed too often, is
+// not sent at all.
+func (s *planSet) stays(sub Subject, state State) (Reason, bool) {
+	switch {
+	case state == Replaying:
 		return replayReason("reason.letter.replaying"), true
-	case Discarded:
+	case state == Discarded:
 		return replayReason("reason.letter.discarded"), true
+	case s.cap > 0 && sub.Replays >= s.cap:
+		return replayReason("reason.letter.parked", "n", sub.Replays, "cap", s.cap), true
 	}
 	return Reason{}, false
 }
@@ -131,7 +143,8 @@ func (s *planSet) keepBack(sub Subject, j Judged, state State, why Reason) {
 }
 
 func letterOf(sub Subject, state State) planLetter {
-	l := planLetter{id: sub.LetterID, eventID: sub.EventID, group: sub.Group, state: state, partition: -1, offset: -1}
+	l := planLetter{id: sub.LetterID, eventID: sub.EventID, group: sub.Group, state: state, partition: -1, offset: -1,
+		key: sub.KeyHash, revision: sub.Revision, newest: sub.Revisions}
 	if sub.OriginPartition != nil {
 		l.partition = *sub.OriginPartition
 	}
@@ -139,6 +152,33 @@ func letterOf(sub Subject, state State) planLetter {
 		l.offset = *sub.OriginOffset
 	}
 	return l
+}
+
+// take adds a letter. The edited form of one is sent for all; two edited forms of
+// one event are one too many.
+func (it *planItem) take(l planLetter) {
+	it.letters = append(it.letters, l)
+	if l.revision == 0 {
+		return
+	}
+	it.two = it.two || it.revised != nil
+	it.revised = &l
+}
+
+// chief is the letter whose bytes are sent.
+func (it *planItem) chief() planLetter {
+	if it.revised != nil {
+		return *it.revised
+	}
+	return it.letters[0]
+}
+
+// newest is the latest revision of any of the item's letters.
+func (it *planItem) newest() (no int) {
+	for _, l := range it.letters {
+		no = max(no, l.newest)
+	}
+	return no
 }
 
 // worst of two verdicts; zero is none.
@@ -173,6 +213,9 @@ func (it *planItem) merge(groups []GroupVerdict) {
 func (s *planSet) finish() error {
 	s.foldIntoOrigin()
 	for _, it := range s.order {
+		if it.two {
+			it.verdict = worst(it.verdict, Altered)
+		}
 		s.verdicts[it.verdict]++
 		slices.SortFunc(it.letters, func(a, b planLetter) int { return bytes.Compare(a.id[:], b.id[:]) })
 		if used, ok := s.mayGo(it); ok {
@@ -201,7 +244,7 @@ func sendingOrder(a, b *planItem) int {
 // mayGo reports whether every reached group allows the item, and which
 // overrides that took.
 func (s *planSet) mayGo(it *planItem) (used []Override, ok bool) {
-	ok = len(it.groups) > 0
+	ok = len(it.groups) > 0 && !it.two
 	for _, g := range it.groups {
 		o, overridden := s.override(it, g)
 		switch {
@@ -221,7 +264,7 @@ func (s *planSet) override(it *planItem, g planGroup) (found Override, ok bool) 
 	for _, l := range it.letters {
 		k := overrideKey{l.id, g.name}
 		delete(s.unused, k)
-		if o, there := s.overrides[k]; there && o.Verdict == g.verdict {
+		if o, there := s.overrides[k]; there && o.Verdict == g.verdict && g.reason.MayOverride(g.verdict) {
 			found, ok = o, true
 		}
 	}
@@ -230,6 +273,10 @@ func (s *planSet) override(it *planItem, g planGroup) (found Override, ok bool) 
 
 func (s *planSet) refuse(it *planItem) {
 	for _, l := range it.letters {
+		if it.two {
+			s.refused = append(s.refused, Refusal{LetterID: l.id, EventID: l.eventID, Group: l.group, Verdict: Altered, Reason: replayReason("reason.revision.two")})
+			continue
+		}
 		if len(it.groups) == 0 {
 			s.refused = append(s.refused, Refusal{LetterID: l.id, EventID: l.eventID, Group: l.group, Verdict: it.verdict, Reason: it.noRoute})
 			delete(s.unused, overrideKey{l.id, l.group})
@@ -260,13 +307,15 @@ func (s *planSet) foldIntoOrigin() {
 		if into == nil || !into.covers(it) {
 			return false
 		}
-		into.letters = append(into.letters, it.letters...)
+		for _, l := range it.letters {
+			into.take(l)
+		}
 		return true
 	})
 }
 
 func (it *planItem) covers(other *planItem) bool {
-	return other.route.Group != "" && it.route.Cluster == other.route.Cluster &&
+	return it.revised == nil && other.revised == nil && other.route.Group != "" && it.route.Cluster == other.route.Cluster &&
 		slices.ContainsFunc(it.groups, func(g planGroup) bool { return g.name == other.route.Group })
 }
 
@@ -285,6 +334,7 @@ func (s *planSet) digest() []byte {
 		for _, l := range it.letters {
 			h.Write(l.id[:])
 		}
+		h.Write(binary.BigEndian.AppendUint32(nil, uint32(it.chief().revision)))
 	}
 	return h.Sum(nil)
 }

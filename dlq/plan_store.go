@@ -15,9 +15,9 @@ import (
 
 const sqlInsertReplay = `
 INSERT INTO replay (state, state_by, target, letters, total, waiting, refused, refusals, verdicts, digest, filter, fault_id, reason,
-  created_by, approval_needed, request_key, request_digest, started_by, started_at, finished_at)
+  created_by, approval_needed, request_key, request_digest, pace, redo_of, elders, elders_bounded, started_by, started_at, finished_at)
 VALUES (@state, @by, @target, @letters, @total, @total, @refused, @refusals, @verdicts, @digest, @filter, @fault, @reason,
-  @by, @approval, @key, @request, CASE WHEN @started THEN @by END, CASE WHEN @started THEN now() END, CASE WHEN @finished THEN now() END)
+  @by, @approval, @key, @request, @pace, @redo, @elders, @bounded, CASE WHEN @started THEN @by END, CASE WHEN @started THEN now() END, CASE WHEN @finished THEN now() END)
 RETURNING id`
 
 // storePlan freezes the set: the replay, its targets, items, letters, refusals
@@ -66,7 +66,7 @@ func insertReplay(ctx context.Context, tx pgx.Tx, actor access.Actor, req PlanRe
 		"letters": set.letters, "total": len(set.items), "refused": set.refusedLetters(), "refusals": len(set.refused),
 		"verdicts": verdictCounts(set.verdicts), "digest": set.digest(), "filter": filter,
 		"fault": faultOf(req.Selection), "reason": storableText(actor.Reason), "approval": approval,
-		"key": requestKey(actor, req), "request": request, "started": state == Running || state == Done, "finished": state == Done,
+		"key": requestKey(actor, req), "request": request, "pace": req.Pace.bytes(), "redo": redoOf(req.Selection), "elders": len(set.elders), "bounded": set.bounded, "started": state == Running || state == Done, "finished": state == Done,
 	}).Scan(&id)
 	if err != nil {
 		return 0, fmt.Errorf("insert replay: %w", err)
@@ -109,6 +109,19 @@ func auditPlan(ctx context.Context, tx pgx.Tx, actor access.Actor, plan Plan, re
 	if plan.State == Running || plan.State == Done {
 		action = "replay.started"
 	}
+	return writePlan(ctx, tx, actor, action, plan, req, set)
+}
+
+// auditFrozen tells what a plan that was made in steps has become.
+func auditFrozen(ctx context.Context, tx pgx.Tx, actor access.Actor, plan Plan, req PlanRequest, set *planSet) error {
+	action := "replay.frozen"
+	if plan.State == Running || plan.State == Done {
+		action = "replay.started"
+	}
+	return writePlan(ctx, tx, actor, action, plan, req, set)
+}
+
+func writePlan(ctx context.Context, tx pgx.Tx, actor access.Actor, action string, plan Plan, req PlanRequest, set *planSet) error {
 	return audit.Write(ctx, tx, actor, audit.Entry{
 		Action: action, Target: fmt.Sprintf("replay/%d", plan.ID),
 		Detail: map[string]any{
@@ -129,12 +142,17 @@ func storeSet(ctx context.Context, tx pgx.Tx, id int64, set *planSet, groups map
 	if err != nil {
 		return err
 	}
-	var items, letters, refused, overrides [][]any
+	var items, letters, refused, overrides, elders [][]any
 	for i, it := range set.items {
 		no := i + 1
-		items = append(items, []any{id, no, targets[it.route], it.event, it.letters[0].id, int16(it.verdict)})
+		items = append(items, []any{id, no, targets[it.route], it.event, it.chief().id, int16(it.verdict), it.chief().revision, it.newest()})
 		for _, l := range it.letters {
 			letters = append(letters, []any{l.id, id, no, int16(l.state)})
+		}
+	}
+	for i, ids := range set.elders {
+		for _, elder := range ids {
+			elders = append(elders, []any{id, i + 1, elder})
 		}
 	}
 	for _, f := range set.refused {
@@ -149,9 +167,10 @@ func storeSet(ctx context.Context, tx pgx.Tx, id int64, set *planSet, groups map
 		columns []string
 		rows    [][]any
 	}{
-		{"replay_item", []string{"replay_id", "no", "target_id", "item_key", "letter_id", "verdict"}, items},
+		{"replay_item", []string{"replay_id", "no", "target_id", "item_key", "letter_id", "verdict", "revision", "revision_newest"}, items},
 		{"replay_item_letter", []string{"letter_id", "replay_id", "no", "from_state"}, letters},
 		{"replay_refused", []string{"replay_id", "letter_id", "group_id", "verdict", "reason", "reason_key", "reason_args"}, refused},
+		{"replay_elder", []string{"replay_id", "no", "letter_id"}, elders},
 		{"replay_override", []string{"replay_id", "letter_id", "group_id", "verdict", "reason"}, overrides},
 	} {
 		if _, err := tx.CopyFrom(ctx, pgx.Identifier{c.table}, c.columns, pgx.CopyFromRows(c.rows)); err != nil {

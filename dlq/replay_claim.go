@@ -70,7 +70,7 @@ func takeLetters(ctx context.Context, tx pgx.Tx, c *chunk) error {
 			}
 		}
 	}
-	return nil
+	return leaveRevised(ctx, tx, c, ids)
 }
 
 func letterMoved(was, is State) Reason {

@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -17,7 +18,9 @@ import (
 
 // Plan freezes a set of letters and says what will be sent and what stays. The
 // actor's reason becomes the replay's; ToSafe also starts it, so it needs one.
-// A repeated RequestKey of the same user gives the replay it made. Errors:
+// A repeated RequestKey of the same user gives the replay it made. A set of more
+// than ReplayOptions.PlanAtOnce letters is judged and frozen by steps: the answer
+// is a replay in state Planning that becomes what it would be here. Errors:
 // access.ErrForbidden, access.ErrReasonRequired, ErrBadSelection, ErrKeyReused,
 // *ErrBadOverride, *ErrTooManyLetters, *ErrBadFilter, ErrNotFound (an
 // *ErrLettersNotFound names the letters).
@@ -31,24 +34,47 @@ func (r *Replays) Plan(ctx context.Context, actor access.Actor, req PlanRequest)
 			return plan, err
 		}
 	}
-	set, err := r.judgeSelection(ctx, req)
-	if err != nil {
-		return Plan{}, err
-	}
-	plan, err := r.storePlan(ctx, actor, req, set)
+	plan, err := r.makePlan(ctx, actor, req)
 	if repeatedRequest(err) { // the same form, sent twice at once
 		return r.planned(ctx, actor, req)
 	}
 	return plan, err
 }
 
-// DryRun says what Plan would, and keeps nothing.
+func (r *Replays) makePlan(ctx context.Context, actor access.Actor, req PlanRequest) (Plan, error) {
+	named, err := r.named(ctx, req.Selection)
+	if err != nil {
+		return Plan{}, err
+	}
+	large, n, err := r.large(ctx, req.Selection, named)
+	if err != nil {
+		return Plan{}, err
+	}
+	if large {
+		return r.planInSteps(ctx, actor, req, named, n)
+	}
+	set, err := r.judgeSelection(ctx, req, named)
+	if err != nil {
+		return Plan{}, err
+	}
+	return r.storePlan(ctx, actor, req, set)
+}
+
+// DryRun says what Plan would, and keeps nothing. It judges at most
+// ReplayOptions.PlanAtOnce letters: more is *ErrTooManyLetters.
 func (r *Replays) DryRun(ctx context.Context, actor access.Actor, req PlanRequest) (Plan, error) {
 	actor.Reason = "dry run"
 	if err := checkPlan(actor, req); err != nil {
 		return Plan{}, err
 	}
-	set, err := r.judgeSelection(ctx, req)
+	named, err := r.named(ctx, req.Selection)
+	if err != nil {
+		return Plan{}, err
+	}
+	if large, _, err := r.large(ctx, req.Selection, named); err != nil || large {
+		return Plan{}, cmp.Or(err, error(&ErrTooManyLetters{Limit: r.opts.PlanAtOnce}))
+	}
+	set, err := r.judgeSelection(ctx, req, named)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -74,6 +100,12 @@ func checkPlan(actor access.Actor, req PlanRequest) error {
 		if len(req.Overrides) > 0 {
 			return &ErrBadOverride{Override: req.Overrides[0], Why: "a safe replay takes no overrides"}
 		}
+		if req.Pace.StartAt != nil {
+			return &ErrBadFilter{Field: "start_at", Reason: "belongs to a plan: a safe replay starts at once"}
+		}
+	}
+	if err := req.Pace.Check(); err != nil {
+		return err
 	}
 	if err := req.Selection.check(); err != nil {
 		return err
@@ -83,7 +115,7 @@ func checkPlan(actor access.Actor, req PlanRequest) error {
 
 func (s Selection) check() error {
 	n := 0
-	for _, named := range []bool{len(s.LetterIDs) > 0, s.Filter != nil, s.FaultID != 0} {
+	for _, named := range []bool{len(s.LetterIDs) > 0, s.Filter != nil, s.FaultID != 0, s.RedoOf != 0} {
 		if named {
 			n++
 		}
@@ -102,7 +134,7 @@ func checkOverrides(overrides []Override) error {
 		if strings.TrimSpace(o.Reason) == "" {
 			return fmt.Errorf("override of letter %s: %w", o.LetterID, access.ErrReasonRequired)
 		}
-		if !o.Verdict.MayOverride() {
+		if !o.Verdict.MayOverride() && o.Verdict != Altered { // whether that one may depends on its reason
 			return &ErrBadOverride{Override: o, Why: fmt.Sprintf("%q cannot be overridden", o.Verdict)}
 		}
 	}
@@ -111,7 +143,7 @@ func checkOverrides(overrides []Override) error {
 
 // firstState is the state of a fresh plan, and whether it needs approval.
 func (r *Replays) firstState(req PlanRequest, set *planSet) (ReplayState, bool) {
-	needed := len(set.overridden) > 0 || len(set.items) > r.opts.ApprovalSize
+	needed := len(set.overridden) > 0 || set.sensitive || len(set.items) > r.opts.ApprovalSize
 	switch {
 	case needed:
 		return AwaitingApproval, true

@@ -13,6 +13,11 @@ var ReplayReasonTexts = map[string]string{
 	"reason.letter.discarded": "The letter was discarded. Restore it first.",
 	"reason.letter.changed":   "The letter is no longer {was}: it is {is}.",
 	"reason.letter.gone":      "The letter does not exist any more.",
+	"reason.letter.parked":    "It was replayed {n} times, and {cap} is the most. It is parked until somebody allows more.",
+	"reason.plan.failed":      "The plan could not be made: {error}.",
+	"reason.revision.newer":   "Revision {newest} was made after the plan. Plan again to send it.",
+	"reason.revision.two":     "Two letters of this event have different edited forms, and only one can be sent. Replay them one by one, to their own group.",
+	"reason.revision.missing": "Revision {no} of the letter does not exist.",
 	"reason.letter.body":      "The letter's stored bytes could not be read: {error}.",
 	"reason.letter.dialect":   "Dialect {dialect} is not loaded, so it is not known which headers to leave out.",
 

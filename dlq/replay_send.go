@@ -17,6 +17,8 @@ type sendItem struct {
 	targetID   int32
 	key        string
 	letter     uuid.UUID // whose bytes are sent
+	revision   int       // of letter; 0: as it arrived
+	newest     int       // revision of any of its letters, at plan
 	tries      int
 	letters    []uuid.UUID // all, by id
 	fromStates []State     // of letters, at plan
@@ -40,9 +42,14 @@ func (it *sendItem) goes() bool { return it.leftOut.Key == "" }
 type sendTarget struct {
 	ID      int32
 	Cluster string
-	Topic   string
+	Topic   string // or routing key
 	Group   string // "": origin topic
+	// Exchange is RabbitMQ's; "" is the default one, whose routing keys are queues.
+	Exchange string
 }
+
+// place names the target for people.
+func (t sendTarget) place() string { return placeName(t.Exchange, t.Topic) }
 
 func (t sendTarget) kind() Target {
 	if t.Group == "" {
@@ -162,16 +169,16 @@ func (s *step) dropAhead() {
 }
 
 const sqlNextItems = `
-SELECT i.no, i.target_id, i.item_key, i.letter_id, i.tries,
+SELECT i.no, i.target_id, i.item_key, i.letter_id, i.tries, i.revision, i.revision_newest,
   array_agg(l.letter_id ORDER BY l.letter_id), array_agg(l.from_state ORDER BY l.letter_id)
 FROM (SELECT i.* FROM replay_item i JOIN replay r ON r.id = i.replay_id
       WHERE i.replay_id = @id AND i.no >= r.next_no AND i.no > @after AND i.no <= @last AND i.state = 0 ORDER BY i.no LIMIT @limit) i
 JOIN replay_item_letter l ON l.replay_id = i.replay_id AND l.no = i.no
-GROUP BY i.no, i.target_id, i.item_key, i.letter_id, i.tries
+GROUP BY i.no, i.target_id, i.item_key, i.letter_id, i.tries, i.revision, i.revision_newest
 ORDER BY i.no`
 
 const sqlTargets = `
-SELECT t.id, t.cluster, t.topic, coalesce(g.name, '')
+SELECT t.id, t.cluster, t.topic, coalesce(g.name, ''), t.exchange
 FROM replay_target t LEFT JOIN letter_name g ON g.id = t.group_id AND t.group_id <> 0
 WHERE t.replay_id = @id`
 
@@ -182,7 +189,7 @@ func (s *step) nextChunk(ctx context.Context, within reach) (*chunk, error) {
 	}
 	items, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*sendItem, error) {
 		var it sendItem
-		return &it, row.Scan(&it.no, &it.targetID, &it.key, &it.letter, &it.tries, &it.letters, &it.fromStates)
+		return &it, row.Scan(&it.no, &it.targetID, &it.key, &it.letter, &it.tries, &it.revision, &it.newest, &it.letters, &it.fromStates)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read next items: %w", err)
@@ -225,6 +232,7 @@ func (s *step) loadSubjects(ctx context.Context, c *chunk) error {
 				it.leave(replayReason("reason.letter.gone"))
 				continue
 			}
+			sub.Revision = it.revision
 			it.subjects = append(it.subjects, sub)
 		}
 	}
@@ -320,7 +328,7 @@ func (it *sendItem) judgedAs(j Judged, target sendTarget) {
 	switch {
 	case j.Route == nil && !folded:
 		it.leave(j.NoRoute)
-	case j.Route != nil && !folded && (j.Route.Cluster != target.Cluster || j.Route.Topic != target.Topic):
+	case j.Route != nil && !folded && (j.Route.Cluster != target.Cluster || j.Route.Topic != target.Topic || j.Route.Exchange != target.Exchange):
 		it.leave(replayReason("reason.route.changed", "topic", target.Topic))
 	default:
 		p := planItem{groups: it.groups}
@@ -351,7 +359,7 @@ func (s *step) weigh(it *sendItem, overrides map[overrideKey]Verdict) {
 
 func (it *sendItem) overridden(g planGroup, overrides map[overrideKey]Verdict) bool {
 	for _, id := range it.letters {
-		if v, ok := overrides[overrideKey{id, g.name}]; ok && v == g.verdict {
+		if v, ok := overrides[overrideKey{id, g.name}]; ok && v == g.verdict && g.reason.MayOverride(v) {
 			return true
 		}
 	}

@@ -203,6 +203,13 @@ func (s *step) fenced(ctx context.Context, do func(tx pgx.Tx, state ReplayState)
 // run sends and watches until the replay is done, the step's time is over, or
 // there is nothing to do for a while.
 func (s *step) run(ctx context.Context) error {
+	st, err := s.standing(ctx)
+	if err != nil {
+		return err
+	}
+	if st.state == Planning {
+		return s.planOn(ctx)
+	}
 	end := time.Now().Add(s.r.opts.StepTime)
 	pause, moved := s.r.opts.Poll, false
 	for {

@@ -40,17 +40,19 @@ func (v Verdict) MayOverride() bool {
 }
 
 // The reasons of an Altered that may be overridden: another form of the event was
-// sent and may still take effect, but no record says so.
+// sent, or stands in the origin where another group reads it, and may still take
+// effect, but no record says so.
 const (
 	alteredUnsettledOriginal = "reason.altered.unsettled_original"
 	alteredUnsettledRevision = "reason.altered.unsettled_revision"
+	alteredElsewhere         = "reason.altered.elsewhere"
 )
 
 // MayOverride reports whether an operator may send in spite of the verdict for
 // that reason. Only Altered depends on it: never over a record, but over an
 // earlier send that nothing has settled.
 func (r Reason) MayOverride(v Verdict) bool {
-	return v.MayOverride() || v == Altered && (r.Key == alteredUnsettledOriginal || r.Key == alteredUnsettledRevision)
+	return v.MayOverride() || v == Altered && (r.Key == alteredUnsettledOriginal || r.Key == alteredUnsettledRevision || r.Key == alteredElsewhere)
 }
 
 // GroupVerdict is what a replay would do in one consumer group.

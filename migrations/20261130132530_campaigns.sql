@@ -20,7 +20,8 @@ alter table replay
   add column elders_bounded boolean not null default false,
   add column redo_of bigint;                            -- the replay whose failed items these are
 alter table replay_item
-  add column revision int not null default 0;           -- of letter_id, pinned at plan; 0: as it arrived
+  add column revision int not null default 0,           -- of letter_id, pinned at plan; 0: as it arrived
+  add column revision_newest int not null default 0;    -- of all its letters, at plan: a later one leaves the item out
 
 create index replay_outcome_bad on replay_outcome (replay_id, item_no) where outcome in (5, 6, 7, 9, 10);
   -- failed again, swallowed, not seen, not sent, unconfirmed: what the stop rule counts; a second or so per million rows
@@ -70,7 +71,7 @@ drop table letter_unpark;
 drop table letter_revision;
 drop table replay_elder;
 drop table replay_draft;
-alter table replay_item drop column revision;
+alter table replay_item drop column revision, drop column revision_newest;
 alter table replay
   drop column pace, drop column rung, drop column paced_until, drop column stop_bad, drop column stop_tried, drop column wait_key,
   drop column wait_text, drop column wait_args, drop column wait_since, drop column approved_digest,
