@@ -30,6 +30,7 @@ type Fault struct {
 	Owner       *string
 	MuteUntil   *time.Time
 	Note        *string
+	CameBackAt  *time.Time // when letters arrived after all had been resolved or discarded; nil: never
 }
 
 // SafeCount is how many open letters the cached verdicts let go without an override.
@@ -59,7 +60,11 @@ type FaultFilter struct {
 	Group       string // API name: consumer_group
 	ErrorClass  string
 	OriginTopic string
-	Sort        string // -open (default) | -last_seen | first_seen
+	Verdict     Verdict   // faults with open letters of that headline; NotJudged for none yet
+	Owner       string    // OwnerNone: nobody's
+	Before      time.Time // first seen before
+	Search      string    // stands in class or message, whatever its case
+	Sort        string    // -open (default) | open | -last_seen | last_seen | first_seen | -first_seen
 }
 
 // FaultPage is a part of the list.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,13 +26,13 @@ x AS (
     f.first_seen, greatest(f.last_seen, w.seen) AS last_seen,
     f.open_n + coalesce(w.open_n, 0) AS open_n, f.replaying_n + coalesce(w.replaying_n, 0) AS replaying_n,
     f.resolved_n + coalesce(w.resolved_n, 0) AS resolved_n, f.discarded_n + coalesce(w.discarded_n, 0) AS discarded_n,
-    f.owner_id, f.mute_until, f.note
+    f.owner_id, f.mute_until, f.note, f.came_back_at
   FROM fault f LEFT JOIN waiting w ON w.fault_id = f.id
   WHERE %s)`
 
 const sqlFaultColumns = `
 SELECT x.id, s.cluster, s.broker, s.name, n.name, o.name, g.name, c.name, x.message, x.first_seen, x.last_seen,
-  x.open_n, x.replaying_n, x.resolved_n, x.discarded_n, w.name, x.mute_until, x.note
+  x.open_n, x.replaying_n, x.resolved_n, x.discarded_n, w.name, x.mute_until, x.note, x.came_back_at
 FROM x
 JOIN letter_source s ON s.id = x.source_id
 JOIN letter_name n ON n.id = x.dialect_id
@@ -47,7 +48,7 @@ var tabConditions = map[FaultTab]string{
 	TabMuted:     "coalesce(x.mute_until > @now, false)",
 	TabResolved:  "x.open_n = 0 AND x.replaying_n = 0 AND x.resolved_n > 0 AND NOT coalesce(x.mute_until > @now, false)",
 	TabDiscarded: "x.open_n = 0 AND x.replaying_n = 0 AND x.resolved_n = 0 AND x.discarded_n > 0 AND NOT coalesce(x.mute_until > @now, false)",
-	TabAll:       "true",
+	TabAll:       "x.open_n + x.replaying_n + x.resolved_n + x.discarded_n > 0", // retention may have taken all letters
 }
 
 // faultSort is an order of the list: the value that sorts, as a bigint, and the
@@ -55,9 +56,12 @@ var tabConditions = map[FaultTab]string{
 type faultSort struct{ value, order, beyond string }
 
 var faultSorts = map[string]faultSort{
-	"-open":      {"x.open_n", "DESC", "<"},
-	"-last_seen": {"(extract(epoch from x.last_seen) * 1000000)::bigint", "DESC", "<"},
-	"first_seen": {"(extract(epoch from x.first_seen) * 1000000)::bigint", "ASC", ">"},
+	"-open":       {"x.open_n", "DESC", "<"},
+	"open":        {"x.open_n", "ASC", ">"},
+	"-last_seen":  {"(extract(epoch from x.last_seen) * 1000000)::bigint", "DESC", "<"},
+	"last_seen":   {"(extract(epoch from x.last_seen) * 1000000)::bigint", "ASC", ">"},
+	"-first_seen": {"(extract(epoch from x.first_seen) * 1000000)::bigint", "DESC", "<"},
+	"first_seen":  {"(extract(epoch from x.first_seen) * 1000000)::bigint", "ASC", ">"},
 }
 
 // normal fills in the defaults. Errors: *ErrBadFilter.
@@ -72,15 +76,46 @@ func (f FaultFilter) normal() (FaultFilter, error) {
 		return f, &ErrBadFilter{Field: "state", Reason: "must be one of open, replaying, muted, resolved, discarded, all"}
 	}
 	if _, ok := faultSorts[f.Sort]; !ok {
-		return f, &ErrBadFilter{Field: "sort", Reason: "must be one of -open, -last_seen, first_seen"}
+		return f, &ErrBadFilter{Field: "sort", Reason: "must be one of -open, open, -last_seen, last_seen, first_seen, -first_seen"}
+	}
+	for field, text := range map[string]string{"owner": f.Owner, "q": f.Search} {
+		if err := filterText(field, text); err != nil {
+			return f, err
+		}
 	}
 	return f, f.letters().check()
+}
+
+// condition is what the filter asks of fault f beyond its dimensions.
+func (f FaultFilter) condition(dims []dimension, args pgx.NamedArgs) string {
+	all := nonEmpty(conditions(dims, "f"))
+	if f.Verdict != 0 {
+		all = append(all, sqlFaultHasVerdict)
+		args["verdict"], args["state"] = max(int16(f.Verdict), 0), int16(Open)
+	}
+	switch f.Owner {
+	case "":
+	case OwnerNone:
+		all = append(all, "f.owner_id IS NULL")
+	default:
+		all = append(all, "f.owner_id = (SELECT id FROM letter_name WHERE kind = 4 AND name = @owner)")
+		args["owner"] = f.Owner
+	}
+	if !f.Before.IsZero() {
+		all = append(all, "f.first_seen < @before")
+		args["before"] = f.Before
+	}
+	if f.Search != "" {
+		all = append(all, "(strpos(lower(f.message), lower(@search)) > 0 OR f.class_id IN (SELECT id FROM letter_name WHERE kind = 2 AND strpos(lower(name), lower(@search)) > 0))")
+		args["search"] = f.Search
+	}
+	return orTrue(strings.Join(all, " AND "))
 }
 
 // letters is the part of the filter that a letter's filter has too.
 func (f FaultFilter) letters() LetterFilter {
 	return LetterFilter{Cluster: f.Cluster, Source: f.Source, Dialect: f.Dialect,
-		Group: f.Group, ErrorClass: f.ErrorClass, OriginTopic: f.OriginTopic}
+		Group: f.Group, ErrorClass: f.ErrorClass, OriginTopic: f.OriginTopic, Verdict: f.Verdict}
 }
 
 // List gives one page of faults with their counts, unfolded changes included.
@@ -112,7 +147,7 @@ func (f *Faults) List(ctx context.Context, filter FaultFilter, p Page) (FaultPag
 		where += fmt.Sprintf(" AND (%s, x.id) %s (@sort, @id)", sort.value, sort.beyond)
 		args["sort"], args["id"] = place.sort, faultIDOf(place.id)
 	}
-	sql := fmt.Sprintf(sqlFaultCounted, orTrue(conditions(dims, "f"))) + sqlFaultColumns + "\nWHERE " + where +
+	sql := fmt.Sprintf(sqlFaultCounted, filter.condition(dims, args)) + sqlFaultColumns + "\nWHERE " + where +
 		fmt.Sprintf("\nORDER BY %s %s, x.id %s LIMIT @rows", sort.value, sort.order, sort.order)
 	items, err := f.read(ctx, sql, args)
 	if err != nil {
@@ -151,7 +186,7 @@ func (f *Faults) Counts(ctx context.Context, filter FaultFilter) (map[FaultTab]i
 	}
 	args := dimensionArgs(dims)
 	args["now"] = f.clock()
-	sql := fmt.Sprintf(sqlFaultCounted, orTrue(conditions(dims, "f"))) + "\nSELECT count(*)"
+	sql := fmt.Sprintf(sqlFaultCounted, filter.condition(dims, args)) + "\nSELECT count(*) FILTER (WHERE " + tabConditions[TabAll] + ")"
 	tabs := []FaultTab{TabOpen, TabReplaying, TabMuted, TabResolved, TabDiscarded}
 	n := make([]int64, len(tabs)+1)
 	into := []any{&n[len(tabs)]}
@@ -194,7 +229,7 @@ func scanFault(row pgx.CollectableRow) (Fault, error) {
 	f := Fault{Verdicts: map[Verdict]int64{}}
 	var broker int16
 	err := row.Scan(&f.ID, &f.Cluster, &broker, &f.Source, &f.Dialect, &f.OriginTopic, &f.Group, &f.ErrorClass, &f.Message,
-		&f.FirstSeen, &f.LastSeen, &f.Open, &f.Replaying, &f.Resolved, &f.Discarded, &f.Owner, &f.MuteUntil, &f.Note)
+		&f.FirstSeen, &f.LastSeen, &f.Open, &f.Replaying, &f.Resolved, &f.Discarded, &f.Owner, &f.MuteUntil, &f.Note, &f.CameBackAt)
 	f.Broker = brokerName(broker)
 	return f, err
 }
@@ -264,8 +299,8 @@ func hourIndex(present, hour time.Time) int {
 }
 
 func (f Fault) sortValue(sort string) int64 {
-	switch sort {
-	case "-last_seen":
+	switch strings.TrimPrefix(sort, "-") {
+	case "last_seen":
 		return f.LastSeen.UnixMicro()
 	case "first_seen":
 		return f.FirstSeen.UnixMicro()

@@ -136,7 +136,7 @@ func TestFaultTabs(t *testing.T) {
 			t.Errorf("%s: %v, want %s", tab, names, want)
 		}
 	}
-	for field, f := range map[string]FaultFilter{"state": {Tab: "closed"}, "sort": {Sort: "open"}, "source": {Source: "\x00"}} {
+	for field, f := range map[string]FaultFilter{"state": {Tab: "closed"}, "sort": {Sort: "loudness"}, "source": {Source: "\x00"}} {
 		var bad *ErrBadFilter
 		if _, err := faults.List(t.Context(), f, Page{}); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%+v: %v", f, err)

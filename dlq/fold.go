@@ -36,7 +36,9 @@ per_fault AS (
     coalesce(sum(n) FILTER (WHERE state = 3), 0) AS resolved_n, coalesce(sum(n) FILTER (WHERE state = 4), 0) AS discarded_n
   FROM d GROUP BY 1),
 totals AS (
-  UPDATE fault f SET last_seen = greatest(f.last_seen, p.seen),
+  UPDATE fault f SET last_seen = greatest(f.last_seen, p.seen), changed_at = now(),
+    came_back_at = CASE WHEN f.open_n + f.replaying_n <= 0 AND f.resolved_n + f.discarded_n > 0 AND p.open_n > 0 AND p.seen IS NOT NULL
+      THEN p.seen ELSE f.came_back_at END,
     open_n = f.open_n + p.open_n, replaying_n = f.replaying_n + p.replaying_n,
     resolved_n = f.resolved_n + p.resolved_n, discarded_n = f.discarded_n + p.discarded_n
   FROM per_fault p WHERE f.id = p.fault_id)
