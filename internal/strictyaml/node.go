@@ -256,3 +256,17 @@ func distance(a, b string) int {
 	}
 	return row[len(b)]
 }
+
+// Has reports whether the document is a mapping with the key.
+func Has(b []byte, key string) bool {
+	var doc yaml.Node
+	if yaml.Unmarshal(b, &doc) != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+		return false
+	}
+	for i := 0; i < len(doc.Content[0].Content); i += 2 {
+		if doc.Content[0].Content[i].Value == key {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,84 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const sqlOpenBreaks = `
+SELECT key, type, id, state, currency, amount::text FROM reconcile_break
+WHERE job = @job AND state NOT IN (5, 6) AND id > @after ORDER BY id LIMIT @limit`
+
+// recheckOpen reads every open break of the job again by its key: that is what
+// closes them. It is done by the run's end, and again from the start if the
+// process dies before it.
+func (s *step) recheckOpen(ctx context.Context) error {
+	for after := int64(0); ; {
+		rows, err := s.r.pool.Query(ctx, sqlOpenBreaks, pgx.NamedArgs{"job": s.job.Name, "after": after, "limit": lookupKeys})
+		if err != nil {
+			return fmt.Errorf("query open breaks of %s: %w", s.job.Name, err)
+		}
+		open, err := pgx.CollectRows(rows, pgx.RowToStructByPos[known])
+		if err != nil {
+			return fmt.Errorf("read open breaks of %s: %w", s.job.Name, err)
+		}
+		if len(open) == 0 {
+			return nil
+		}
+		after = open[len(open)-1].ID
+		if err := s.recheck(ctx, open); err != nil {
+			return err
+		}
+	}
+}
+
+// recheck reads the keys of breaks again and books what became of them.
+func (s *step) recheck(ctx context.Context, open []known) error {
+	keys := make([][]byte, len(open))
+	for i, k := range open {
+		keys[i] = k.Key
+	}
+	found, err := s.c.reread(ctx, keys, s.r.opts.Clock())
+	if err != nil {
+		return err
+	}
+	now := map[string]Finding{}
+	for _, f := range found {
+		now[string(f.Encoded)] = f
+	}
+	return s.fenced(ctx, func(tx pgx.Tx) error { return s.bookRecheck(ctx, tx, open, now) })
+}
+
+func (s *step) bookRecheck(ctx context.Context, tx pgx.Tx, open []known, now map[string]Finding) error {
+	b := newBooking(s.id, s.job.Name, s.job.Key)
+	batch := &pgx.Batch{}
+	var still []Finding
+	for _, k := range open {
+		f := now[string(k.Key)]
+		if f.Type != k.Type {
+			b.close(batch, f, k)
+		}
+		if f.Type != "" {
+			still = append(still, f)
+		}
+	}
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("close breaks: %w", err)
+	}
+	return b.book(ctx, tx, unique(still))
+}
+
+// unique drops findings of a key that two breaks of different types led to.
+func unique(found []Finding) []Finding {
+	seen := map[string]bool{}
+	kept := found[:0]
+	for _, f := range found {
+		if !seen[string(f.Encoded)] {
+			seen[string(f.Encoded)] = true
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}

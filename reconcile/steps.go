@@ -1,0 +1,194 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+)
+
+// Queue is the River queue of the steps of runs.
+const Queue = "reconcile"
+
+// queue is what Runs needs of River.
+type queue interface {
+	InsertTx(ctx context.Context, tx pgx.Tx, args river.JobArgs, opts *river.InsertOpts) error
+}
+
+// stepArgs is one step of a run. Epoch is the run's when the step was asked
+// for: the step takes the next one, and whoever comes with an older one changes
+// nothing.
+type stepArgs struct {
+	Run   int64 `json:"run"`
+	Epoch int   `json:"epoch"`
+}
+
+// Kind is River's name of the job.
+func (stepArgs) Kind() string { return "reconcile_step" }
+
+// InsertOpts lets a step be tried until the console's database is back.
+func (stepArgs) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: Queue, MaxAttempts: 1000}
+}
+
+func (r *Runs) enqueue(ctx context.Context, tx pgx.Tx, run int64, epoch int) error {
+	if r.queue == nil {
+		return nil
+	}
+	if err := r.queue.InsertTx(ctx, tx, stepArgs{run, epoch}, nil); err != nil {
+		return fmt.Errorf("insert step of run %d: %w", run, err)
+	}
+	return nil
+}
+
+// errFenced ends a step whose place another one has taken.
+var errFenced = errors.New("reconcile: another step has taken over")
+
+// Do carries a run out from where it is to its end, in this process. A run that
+// another process works at is waited for.
+func (r *Runs) Do(ctx context.Context, id int64) (*Run, error) {
+	for {
+		run, err := r.Get(ctx, id)
+		if err != nil || run.State.Finished() {
+			return run, err
+		}
+		_, wait, err := r.step(ctx, id, anyEpoch)
+		if err != nil && !errors.Is(err, errFenced) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// anyEpoch is for a step that nobody asked for beforehand.
+const anyEpoch = -1
+
+const sqlAcquire = `
+UPDATE reconcile_run SET epoch = epoch + 1, lease_until = now() + @lease::interval, state = 2, started_at = coalesce(started_at, now())
+WHERE id = @id AND state <= 2 AND (lease_until IS NULL AND @epoch IN (-1, epoch) OR lease_until < now())
+RETURNING epoch, started_at`
+
+// step does what fits into one step. finished: nothing is left to do. wait is
+// for how long another process still has the lease.
+func (r *Runs) step(ctx context.Context, id int64, epoch int) (finished bool, wait time.Duration, err error) {
+	s := &step{r: r, id: id}
+	err = r.pool.QueryRow(ctx, sqlAcquire, pgx.NamedArgs{"id": id, "epoch": epoch, "lease": r.opts.Lease}).Scan(&s.epoch, &s.started)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, time.Second, errFenced
+	}
+	if err != nil {
+		return false, 0, fmt.Errorf("acquire run %d: %w", id, err)
+	}
+	finished, err = s.run(ctx)
+	return finished, 0, err
+}
+
+// step is one process's work at one run.
+type step struct {
+	r       *Runs
+	id      int64
+	epoch   int
+	started time.Time
+
+	row *Run
+	job *Job
+	c   *comparison
+}
+
+const sqlFence = `UPDATE reconcile_run SET lease_until = now() + @lease::interval WHERE id = @id AND epoch = @epoch AND state = 2`
+
+// fenced runs do in a transaction that fails with errFenced when another step
+// has taken over.
+func (s *step) fenced(ctx context.Context, do func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, s.r.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, sqlFence, pgx.NamedArgs{"id": s.id, "epoch": s.epoch, "lease": s.r.opts.Lease})
+		if err != nil {
+			return fmt.Errorf("fence: %w", err)
+		}
+		if tag.RowsAffected() == 0 {
+			return errFenced
+		}
+		return do(tx)
+	})
+}
+
+// run compares segment after segment until the run is finished or the step's
+// time is over.
+func (s *step) run(ctx context.Context) (finished bool, err error) {
+	if err := s.open(ctx); err != nil {
+		return true, s.fail(ctx, err)
+	}
+	end := time.Now().Add(s.r.opts.StepTime)
+	for time.Now().Before(end) {
+		todo, err := s.waiting(ctx)
+		if err != nil {
+			return false, err
+		}
+		if len(todo) == 0 {
+			return true, s.finish(ctx)
+		}
+		if err := s.compareAll(ctx, todo); err != nil {
+			return false, err
+		}
+	}
+	return false, s.handOver(ctx)
+}
+
+// open reads the pinned definition and asks the databases about it.
+func (s *step) open(ctx context.Context) (err error) {
+	if s.row, err = s.r.Get(ctx, s.id); err != nil {
+		return err
+	}
+	def, err := s.r.jobs.Version(ctx, s.row.Job, s.row.Version)
+	if err != nil {
+		return err
+	}
+	if s.job, err = def.Parse(); err != nil {
+		return err
+	}
+	s.c, err = prepare(ctx, s.job, s.r.databases)
+	return err
+}
+
+const sqlHandOver = `UPDATE reconcile_run SET lease_until = NULL WHERE id = @id`
+
+func (s *step) handOver(ctx context.Context) error {
+	return s.fenced(context.WithoutCancel(ctx), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sqlHandOver, pgx.NamedArgs{"id": s.id}); err != nil {
+			return err
+		}
+		return s.r.enqueue(ctx, tx, s.id, s.epoch)
+	})
+}
+
+const sqlFail = `
+UPDATE reconcile_run SET state = 5, finished_at = now(), lease_until = NULL, error = @error WHERE id = @id`
+
+// fail ends a run that cannot be compared at all: nothing it says is true.
+func (s *step) fail(ctx context.Context, why error) error {
+	if ctx.Err() != nil {
+		return why // stopped, not failed: another step goes on
+	}
+	return s.fenced(ctx, func(tx pgx.Tx) error {
+		if err := note(ctx, tx, s.id, "the run failed: "+why.Error()); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, sqlFail, pgx.NamedArgs{"id": s.id, "error": why.Error()})
+		return err
+	})
+}
+
+const sqlNote = `INSERT INTO reconcile_run_log (run_id, text) VALUES (@run, @text)`
+
+// note writes into the run's log.
+func note(ctx context.Context, tx pgx.Tx, run int64, text string) error {
+	_, err := tx.Exec(ctx, sqlNote, pgx.NamedArgs{"run": run, "text": text})
+	return err
+}
