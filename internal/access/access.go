@@ -49,6 +49,9 @@ const (
 	RetryOutbox    Act = "retry_outbox"
 	SkipOutbox     Act = "skip_outbox" // asks for it
 	ApproveOutbox  Act = "approve_outbox"
+	RunJob         Act = "run_reconciliation" // and assign and comment its breaks
+	ExplainBreak   Act = "explain_break"
+	SignOff        Act = "sign_off" // not one's own run
 	ManageUsers    Act = "manage_users"
 	ManageTokens   Act = "manage_tokens" // one's own
 )
@@ -71,6 +74,9 @@ var policy = map[Act][]Role{
 	RetryOutbox:    {Operator, Admin},
 	SkipOutbox:     {Operator, Admin},
 	ApproveOutbox:  {Approver, Admin},
+	RunJob:         {Operator, Reviewer, Admin},
+	ExplainBreak:   {Reviewer, Admin},
+	SignOff:        {Reviewer, Admin},
 	ManageUsers:    {Admin},
 	ManageTokens:   {Viewer, Operator, Reviewer, Approver, Admin},
 }
