@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,11 +85,18 @@ type Filter struct {
 var _ consumer.Filter = (*Filter)(nil)
 
 // Open makes a filter on the Redis at a URL: redis://user:password@host:port/db,
-// rediss:// for TLS.
-func Open(url string, o Options) (*Filter, error) {
-	r, err := redis.ParseURL(url)
-	if err != nil {
+// rediss:// for TLS. It has no options: what decides how long a command may take
+// is the filter's. Errors never hold the password.
+func Open(address string, o Options) (*Filter, error) {
+	r, err := redis.ParseURL(address)
+	var parsing *url.Error
+	switch {
+	case errors.As(err, &parsing):
+		return nil, errors.New("redisfilter: the address is no URL, or its password is not percent-encoded")
+	case err != nil:
 		return nil, fmt.Errorf("redisfilter: %w", err)
+	case strings.Contains(address, "?"):
+		return nil, errors.New("redisfilter: the address has to be redis://user:password@host:port/db, without options")
 	}
 	return New(redis.UniversalOptions{Addrs: []string{r.Addr}, DB: r.DB, Username: r.Username, Password: r.Password, TLSConfig: r.TLSConfig}, o), nil
 }

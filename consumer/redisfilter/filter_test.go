@@ -132,8 +132,10 @@ func TestKeysOfDifferentEventsDiffer(t *testing.T) {
 
 func TestBadURL(t *testing.T) {
 	t.Parallel()
-	if _, err := redisfilter.Open("http://127.0.0.1", redisfilter.Options{}); err == nil {
-		t.Error("opened")
+	for _, address := range []string{"http://127.0.0.1", "redis://u:secret#x@127.0.0.1:6379/0", "redis://u:secret@127.0.0.1/0?read_timeout=3s", "redis://u:secret@127.0.0.1/none"} {
+		if _, err := redisfilter.Open(address, redisfilter.Options{}); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", address, err)
+		}
 	}
 }
 
