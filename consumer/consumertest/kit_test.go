@@ -84,6 +84,9 @@ func (v *verdict) Fatalf(format string, args ...any) {
 	panic(v)
 }
 
+// Fatal is Fatalf.
+func (v *verdict) Fatal(args ...any) { v.Fatalf("%s", fmt.Sprint(args...)) }
+
 // judge runs do and returns what the kit failed with; "" if it did not.
 func judge(t *testing.T, do func(testing.TB)) (said string) {
 	v := &verdict{TB: t}

@@ -9,20 +9,21 @@ import (
 
 // Memory keeps consume records in memory, for handlers whose effect is not in a
 // database: there is nothing that it could roll back. It is safe for concurrent
-// use; of transactions that claim one id at the same time, the later ones get
-// contention.
+// use; of transactions that claim one id, or lock one key, at the same time, the
+// later ones get contention.
 type Memory[T any] struct {
 	tx T
 
 	mu      sync.Mutex
 	records map[record]bool // true: committed, false: claimed
+	keys    map[string]bool // locked
 }
 
 type record struct{ group, id string }
 
 // NewMemory makes a store whose transactions hand tx to every handler.
 func NewMemory[T any](tx T) *Memory[T] {
-	return &Memory[T]{tx: tx, records: map[record]bool{}}
+	return &Memory[T]{tx: tx, records: map[record]bool{}, keys: map[string]bool{}}
 }
 
 // Has reports whether the group has consumed the event.
@@ -36,10 +37,23 @@ func (m *Memory[T]) Has(group, eventID string) bool {
 func (m *Memory[T]) Check(context.Context, string) error { return nil }
 
 // Claim implements consumer.Store.
-func (m *Memory[T]) Claim(_ context.Context, group string, ids []string) (consumer.Claim[T], error) {
+func (m *Memory[T]) Claim(ctx context.Context, group string, ids []string) (consumer.Claim[T], error) {
+	return m.ClaimKeys(ctx, group, ids, nil)
+}
+
+// ClaimKeys implements consumer.KeyStore.
+func (m *Memory[T]) ClaimKeys(_ context.Context, group string, ids, keys []string) (consumer.Claim[T], error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := &memoryClaim[T]{store: m, group: group, fresh: map[string]bool{}}
+	for _, key := range keys {
+		if m.keys[key] {
+			c.undo()
+			return nil, consumer.Contention(errClaimed)
+		}
+		m.keys[key] = true
+		c.keys = append(c.keys, key)
+	}
 	for _, id := range ids {
 		committed, there := m.records[record{group, id}]
 		if there && !committed {
@@ -54,10 +68,36 @@ func (m *Memory[T]) Claim(_ context.Context, group string, ids []string) (consum
 	return c, nil
 }
 
+// Unrecorded implements consumer.Unrecorder: every id is fresh.
+func (m *Memory[T]) Unrecorded() consumer.Store[T] { return unrecorded[T]{m} }
+
+// unrecorded is a Memory that only locks keys.
+type unrecorded[T any] struct{ *Memory[T] }
+
+// Claim begins a transaction without records.
+func (u unrecorded[T]) Claim(ctx context.Context, group string, ids []string) (consumer.Claim[T], error) {
+	return u.ClaimKeys(ctx, group, ids, nil)
+}
+
+// ClaimKeys locks the keys.
+func (u unrecorded[T]) ClaimKeys(ctx context.Context, group string, _, keys []string) (consumer.Claim[T], error) {
+	claim, err := u.Memory.ClaimKeys(ctx, group, nil, keys)
+	if err != nil {
+		return nil, err
+	}
+	return allFresh[T]{claim}, nil
+}
+
+type allFresh[T any] struct{ consumer.Claim[T] }
+
+// Fresh is always true.
+func (allFresh[T]) Fresh(string) bool { return true }
+
 type memoryClaim[T any] struct {
 	store *Memory[T]
 	group string
 	fresh map[string]bool
+	keys  []string
 	ended bool
 }
 
@@ -72,6 +112,7 @@ func (c *memoryClaim[T]) Commit(context.Context) error {
 	for id := range c.fresh {
 		c.store.records[record{c.group, id}] = true
 	}
+	c.unlock()
 	return nil
 }
 
@@ -88,5 +129,12 @@ func (c *memoryClaim[T]) undo() {
 	c.ended = true
 	for id := range c.fresh {
 		delete(c.store.records, record{c.group, id})
+	}
+	c.unlock()
+}
+
+func (c *memoryClaim[T]) unlock() {
+	for _, key := range c.keys {
+		delete(c.store.keys, key)
 	}
 }
