@@ -45,7 +45,7 @@ var homes = map[string][]string{
 	"github.com/alexedwards/scs/v2":              {"web"},
 	"github.com/a-h/templ":                       {"web", "views"},
 	"github.com/alecthomas/kong":                 {"cmd"},
-	"github.com/riverqueue/river":                {"dlq", "cmd", "migrations"},
+	"github.com/riverqueue/river":                {"dlq", "cmd", "migrations", "internal"}, // internal: deliveries of alerts
 	"github.com/pressly/goose/v3":                {"migrations"},
 	"github.com/twmb/franz-go/pkg/kfake":         {"internal"},
 	"github.com/fergusstrange/embedded-postgres": {"internal"},
@@ -141,7 +141,7 @@ var owners = []struct{ prefix, owner string }{
 	{"dead_letter", "dlq"}, {"letter_", "dlq"}, {"fault", "dlq"}, {"replay", "dlq"}, {"event_claim", "dlq"},
 	{"drain_", "dlq"}, {"saved_search", "dlq"}, {"resolved_hour", "dlq"},
 	{"app_user", "web"}, {"session", "web"}, {"api_token", "web"}, {"login_", "web"},
-	{"audit_log", "internal/audit"}, {"consumer_", "internal/fleet"}, {"check_", "internal/check"},
+	{"audit_log", "internal/audit"}, {"consumer_", "internal/fleet"}, {"check_", "internal/check"}, {"alert", "internal/alert"},
 	{"mq_consume_record", "consumer/pgstore"}, {"outbox_command", "internal/outboxes"}, {"outbox_", "consumer/outbox"},
 }
 

@@ -52,6 +52,10 @@ const (
 	RunJob         Act = "run_reconciliation" // and assign and comment its breaks
 	ExplainBreak   Act = "explain_break"
 	SignOff        Act = "sign_off" // not one's own run
+	AckAlert       Act = "acknowledge_alert"
+	TestAlert      Act = "test_alert"
+	RunChecks      Act = "run_checks"
+	MuteCheck      Act = "mute_check"
 	ManageUsers    Act = "manage_users"
 	ManageTokens   Act = "manage_tokens" // one's own
 )
@@ -77,6 +81,10 @@ var policy = map[Act][]Role{
 	RunJob:         {Operator, Reviewer, Admin},
 	ExplainBreak:   {Reviewer, Admin},
 	SignOff:        {Reviewer, Admin},
+	AckAlert:       {Operator, Reviewer, Approver, Admin},
+	TestAlert:      {Admin},
+	RunChecks:      {Operator, Admin},
+	MuteCheck:      {Operator, Admin},
 	ManageUsers:    {Admin},
 	ManageTokens:   {Viewer, Operator, Reviewer, Approver, Admin},
 }
