@@ -1,9 +1,17 @@
 package rabbit
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets the crash tests run this binary as a consumer of its own.
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(childEnv); spec != "" {
+		runChild(spec)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
