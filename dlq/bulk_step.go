@@ -203,7 +203,7 @@ type bulkWork struct {
 }
 
 const (
-	sqlFreeze = `
+	sqlFreezeLetters = `
 INSERT INTO letter_bulk_item (bulk_id, letter_id) SELECT @bulk, id FROM unnest(@ids::uuid[]) u(id) ON CONFLICT DO NOTHING`
 	sqlFrozen = `
 UPDATE letter_bulk SET state = @state::smallint, at_id = @at, total = @total, digest = @digest,
@@ -213,7 +213,7 @@ WHERE id = @bulk`
 
 // freeze adds letters to the set; whole ends it.
 func (w *bulkWork) freeze(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, whole bool) error {
-	if _, err := tx.Exec(ctx, sqlFreeze, pgx.NamedArgs{"bulk": w.id, "ids": ids}); err != nil {
+	if _, err := tx.Exec(ctx, sqlFreezeLetters, pgx.NamedArgs{"bulk": w.id, "ids": ids}); err != nil {
 		return fmt.Errorf("freeze letters: %w", err)
 	}
 	h := sha256.New()
