@@ -243,11 +243,6 @@ func first[K comparable, V any](m map[K]V) (k K) {
 	return k
 }
 
-func TestSixStepsOnRealKafka(t *testing.T) {
-	t.Parallel()
-	runSixSteps(t, testkit.Kafka(t))
-}
-
 func TestSixStepsOnFakeKafka(t *testing.T) {
 	t.Parallel()
 	runSixSteps(t, testkit.FakeKafkaAddr(t))
