@@ -112,7 +112,8 @@ func consumerConfig[T any](a *app, c config.Consumer, store consumer.Store[T], d
 }
 
 func kafkaConsumer(c config.Consumer, client []kgo.Opt) kafka.Options {
-	opts := kafka.Options{Topics: c.Topics, Client: client, DeadLetterTopic: c.DeadLetter, CreateTopics: true}
+	opts := kafka.Options{Topics: c.Topics, Client: client, DeadLetterTopic: c.DeadLetter, CreateTopics: true,
+		SessionTimeout: c.SessionTimeout, RebalanceTimeout: c.RebalanceTimeout}
 	if c.Retry.Mode == "non_blocking" {
 		opts.RetryTopics = &kafka.RetryTopics{}
 	}

@@ -86,7 +86,7 @@ func TestLongBackOffKeepsMembership(t *testing.T) {
 	})
 }
 
-// The same with the defaults, to the end: 90 s of back-off, a session of 45 s.
+// The same with the defaults, to the end: 90 s of back-off, a session of 15 s.
 func TestSoakNinetySecondsOfBackOff(t *testing.T) {
 	testkit.Soak(t)
 	t.Parallel()

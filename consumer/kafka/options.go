@@ -34,8 +34,15 @@ type Options struct {
 	// consumer waits on, and a missing replay topic is picked up once it exists.
 	CreateTopics bool
 
-	SessionTimeout   time.Duration // 0 is 45 s
-	RebalanceTimeout time.Duration // 0 is 60 s
+	// SessionTimeout is when a member that has gone silent loses its partitions; 0 is
+	// 15 s. Heartbeats go out every 3 s whatever handlers and retries do, so that only
+	// a process that is dead, suspended or cut off misses five of them. Losing a
+	// membership costs a rebalance and duplicates, which are recognised; a longer time
+	// costs that the partitions of a killed process lie still for as long.
+	SessionTimeout time.Duration
+	// RebalanceTimeout is what members get to finish and give back when partitions
+	// move; 0 is 30 s. It bounds how long a rebalance waits for one that is gone.
+	RebalanceTimeout time.Duration
 	// FinishTimeout bounds how long transactions under way may go on after a
 	// partition was revoked or the consumer was told to stop; 0 is 10 s, at most
 	// half the rebalance time-out. What is not finished is rolled back and
@@ -48,10 +55,10 @@ func ReplayTopic(group string) string { return group + ".replay" }
 
 func (o Options) complete(group string) (Options, error) {
 	if o.SessionTimeout == 0 {
-		o.SessionTimeout = 45 * time.Second
+		o.SessionTimeout = 15 * time.Second
 	}
 	if o.RebalanceTimeout == 0 {
-		o.RebalanceTimeout = 60 * time.Second
+		o.RebalanceTimeout = 30 * time.Second
 	}
 	if o.FinishTimeout == 0 {
 		o.FinishTimeout = min(10*time.Second, o.RebalanceTimeout/2)

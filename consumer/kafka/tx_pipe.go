@@ -31,8 +31,8 @@ type PipeConfig struct {
 	DeadLetterTopic string // "" is <topic>.DLT; has to exist
 	BatchSize       int    // the most records in one transaction; 0 is 500
 
-	SessionTimeout   time.Duration // 0 is 45 s
-	RebalanceTimeout time.Duration // 0 is 60 s
+	SessionTimeout   time.Duration // 0 is 15 s, as in Options
+	RebalanceTimeout time.Duration // 0 is 30 s
 	Outage           time.Duration // longest wait for what is unavailable; 0 is 15 s
 
 	Logger *slog.Logger     // nil: slog.Default()

@@ -144,6 +144,9 @@ type Consumer struct {
 	Filter      string // a name in redis; "": none
 	DeadLetter  string // "": <topic>.DLT, <queue>.dlq
 	Concurrency int    // workers; each owns whole partitions, or competes for the queue
+
+	SessionTimeout   time.Duration // of Kafka: when a member that has gone silent loses its partitions; 0: the library's default
+	RebalanceTimeout time.Duration // of Kafka: what members get to finish when partitions move; 0: the library's default
 }
 
 // HTTP is an effect outside the database: one request per event. Values in Path,

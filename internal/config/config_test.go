@@ -95,6 +95,25 @@ func TestStrategiesOfTheBusinessTables(t *testing.T) {
 	}
 }
 
+func TestMembershipOfAConsumer(t *testing.T) {
+	t.Parallel()
+	with := func(keys string) string {
+		return strings.Replace(full, "effect: {sql: select 1}", keys+", effect: {sql: select 1}", 1)
+	}
+	c, err := config.Parse("c.yaml", []byte(with("session_timeout: 45s, rebalance_timeout: 1m")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Consumers[0]; got.SessionTimeout != 45*time.Second || got.RebalanceTimeout != time.Minute {
+		t.Errorf("session %s, rebalance %s", got.SessionTimeout, got.RebalanceTimeout)
+	}
+	for _, keys := range []string{"session_timeout: 1s", "rebalance_timeout: 31m", "session_timeout: soon"} {
+		if _, err := config.Parse("c.yaml", []byte(with(keys))); err == nil || !strings.Contains(err.Error(), strings.Split(keys, ":")[0]) {
+			t.Errorf("%s: %v", keys, err)
+		}
+	}
+}
+
 func TestWriterDefaultsToTheOneAddress(t *testing.T) {
 	t.Parallel()
 	c, err := config.Parse("c.yaml", []byte(strings.Replace(full, ", writer_url_env: SHOP_WRITER", "", 1)))

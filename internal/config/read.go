@@ -225,11 +225,25 @@ func readConsumer(n node) Consumer {
 		"retry":       func(n node) { readRetry(n, &c.Retry) },
 		"dead_letter": func(n node) { n.Text(&c.DeadLetter) },
 		"concurrency": func(n node) { n.Whole(&c.Concurrency, 1) },
+
+		"session_timeout":   func(n node) { readMembership(n, &c.SessionTimeout) },
+		"rebalance_timeout": func(n node) { readMembership(n, &c.RebalanceTimeout) },
 	}, "group", "cluster", "connection", "event_id", "effect")
 	if (len(c.Topics) == 0) == (c.Queue == "") {
 		n.Fail("has to have either topics, of Kafka, or queue, of RabbitMQ")
 	}
+	if c.Queue != "" && (c.SessionTimeout != 0 || c.RebalanceTimeout != 0) {
+		n.Fail("has a queue: session_timeout and rebalance_timeout are Kafka's")
+	}
 	return c
+}
+
+// readMembership reads one of a Kafka member's time-outs. Brokers take sessions from
+// 6 s to 30 min, unless they are set otherwise.
+func readMembership(n node, into *time.Duration) {
+	if n.Duration(into); *into < 2*time.Second || *into > 30*time.Minute {
+		n.Fail("has to be between 2s and 30m")
+	}
 }
 
 func readEffect(n node, c *Consumer) {
