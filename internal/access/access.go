@@ -39,6 +39,7 @@ const (
 	PlanReplay     Act = "plan_replay"
 	StartReplay    Act = "start_replay"
 	ApproveReplay  Act = "approve_replay"
+	EditLetter     Act = "edit_letter" // with ReadPayload
 	ControlTry     Act = "control_demo"
 	DiscardLetters Act = "discard_letters" // and restore them
 	TriageFaults   Act = "triage_faults"   // assign, mute, note
@@ -68,6 +69,7 @@ var policy = map[Act][]Role{
 	PlanReplay:     {Operator, Admin},
 	StartReplay:    {Operator, Admin},
 	ApproveReplay:  {Approver, Admin},
+	EditLetter:     {Operator, Admin},
 	ControlTry:     {Operator, Admin},
 	DiscardLetters: {Operator, Admin},
 	TriageFaults:   {Operator, Admin},

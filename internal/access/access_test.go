@@ -16,6 +16,7 @@ func TestPolicy(t *testing.T) {
 		access.PlanReplay:    "nynny",
 		access.StartReplay:   "nynny",
 		access.ApproveReplay: "nnnyy",
+		access.EditLetter:    "nynny",
 		access.ControlTry:    "nynny",
 		access.PauseConsumer: "nynny",
 		access.RetryOutbox:   "nynny",
