@@ -51,3 +51,18 @@ type Break struct {
 	Explanation *string
 	ExplainedBy *string
 }
+
+var breakStates = [...]string{"", "open", "assigned", "explained", "compensating", "verified", "closed", "reopened"}
+
+// String is the state's name in the API.
+func (s BreakState) String() string { return breakStates[s] }
+
+// ParseBreakState is the way back; false for another word.
+func ParseBreakState(name string) (BreakState, bool) {
+	for i, n := range breakStates {
+		if n == name && i > 0 {
+			return BreakState(i), true
+		}
+	}
+	return 0, false
+}

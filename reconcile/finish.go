@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"oncemore/internal/access"
 )
 
 // finish reads open breaks again, adds everything up and seals the run.
@@ -109,15 +111,46 @@ func (s *step) seal(ctx context.Context, tx pgx.Tx, run *Run, why string) (err e
 	if err != nil {
 		return fmt.Errorf("close run %d: %w", run.ID, err)
 	}
+	if err := s.autoSign(ctx, tx, run); err != nil {
+		return err
+	}
+	if err := supersede(ctx, tx, run); err != nil {
+		return err
+	}
 	return note(ctx, tx, run.ID, "the run is "+run.State.String())
 }
 
 // signing says whether somebody has to look at the run.
 func (s *step) signing(run *Run) SignState {
-	if !s.job.SignOff.Required || run.State != Complete || run.Kind == OfKeys {
+	if !s.job.SignOff.Required || run.State != Complete || run.Kind == OfKeys || run.Kind == OfAge {
 		return SignNone
 	}
 	return SignWaiting
+}
+
+// autoSign signs a run for which so little is at risk that the job asks nobody.
+func (s *step) autoSign(ctx context.Context, tx pgx.Tx, run *Run) error {
+	if run.Sign != SignWaiting || !s.below(run) {
+		return nil
+	}
+	run.Sign = Signed
+	if err := s.r.scheduleRechecks(ctx, tx, run); err != nil {
+		return err
+	}
+	return sign(ctx, tx, access.System(), run, Signed, "auto_signed", nil)
+}
+
+func (s *step) below(run *Run) bool {
+	limit := s.job.SignOff.AutoBelow
+	if limit == nil || !run.Tally.Foots() || run.Tally.keyless() {
+		return false
+	}
+	for _, risk := range run.AtRisk {
+		if risk.Amount.Cmp(*limit) >= 0 {
+			return false
+		}
+	}
+	return !limit.IsZero()
 }
 
 const sqlRunBreaks = `

@@ -34,3 +34,8 @@ func (r *Runs) Get(ctx context.Context, id int64) (*Run, error) {
 	}
 	return run, nil
 }
+
+var signNames = [...]string{"none", "waiting", "signed", "reopened", "superseded"}
+
+// String is the state's name in the API.
+func (s SignState) String() string { return signNames[s] }

@@ -1,7 +1,12 @@
 package reconcile
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,4 +154,111 @@ func TestRunOfKeys(t *testing.T) {
 	}
 	same(t, "breaks", o.breaks(), map[string]string{"a missing_effect": "6 1", "b missing_effect": "1 2"})
 	same(t, "state and sign", fmt.Sprint(run.State, run.Sign), fmt.Sprint(Complete, SignNone))
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// doAll carries out every run that waits.
+func (o *office) doAll() {
+	o.Helper()
+	rows, err := o.console.Query(o.Context(), "SELECT id FROM reconcile_run WHERE state <= 2 ORDER BY id")
+	if err != nil {
+		o.Fatal(err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		o.Fatal(err)
+	}
+	for _, id := range ids {
+		if _, err := o.runs.Do(o.Context(), id); err != nil {
+			o.Fatal(err)
+		}
+	}
+}
+
+// A process that dies in the middle leaves whole segments: the next one goes on
+// after them, and nothing is found twice.
+func TestRunIsResumedAfterACrash(t *testing.T) {
+	t.Parallel()
+	o := openOffice(t, "")
+	for i := range 6 {
+		o.consume(fmt.Sprintf("h%d", i), "1.00", time.Duration(i)*time.Hour+time.Minute)
+	}
+	id, err := o.runs.Ask(t.Context(), ada, Request{Job: "points", From: noon, To: noon.Add(6 * time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dying, cancel := context.WithCancel(t.Context())
+	clock := o.runs.opts.Clock
+	var asked atomic.Int32
+	o.runs.opts.Clock = func() time.Time {
+		if asked.Add(1) == 3 {
+			cancel()
+		}
+		return clock()
+	}
+	if _, err := o.runs.Do(dying, id); err == nil {
+		t.Fatal("it did not die")
+	}
+	if _, err := o.console.Exec(t.Context(), "UPDATE reconcile_run SET lease_until = now() - interval '1 second'"); err != nil {
+		t.Fatal(err)
+	}
+	o.runs.opts.Clock = clock
+	run, err := o.runs.Do(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.State != Complete || !run.Tally.Foots() {
+		t.Errorf("%s, unexplained %s", run.State, run.Tally.Unexplained("CNY"))
+	}
+	same(t, "opened", run.Roll.Currencies["CNY"].Moved[MovedOpened], Line{6, amountOf(6)})
+}
+
+// What cannot be trusted is refused with a sentence, and makes no break.
+func TestRunRefuses(t *testing.T) {
+	t.Parallel()
+	o := openOffice(t, "")
+	o.consume("a", "1.00", time.Minute)
+	o.exec("CREATE TABLE floats (event_id text, amount float8, currency text, at timestamptz)")
+	o.readable()
+	good := jobText("pg", "my", matchOne)
+	for name, c := range map[string]struct{ old, new, want string }{
+		"float amounts":  {"from consumed where at >= :from", "from floats where at >= :from", "cannot hold 0.10 exactly"},
+		"lying column":   {"select event_id, amount, currency, at from consumed where at >=", "select event_id, amount as total, currency, at from consumed where at >=", "gives no column amount"},
+		"no such table":  {"from consumed where at >= :from", "from consumer where at >= :from", "does not exist"},
+		"ignores window": {"from consumed where at >= :from and at < :to", "from consumed where :from < :to", "outside of :from and :to"},
+	} {
+		o.define(strings.ReplaceAll(good, c.old, c.new))
+		run := o.run(1, 2)
+		if name == "ignores window" {
+			same(t, name, run.State, Partial)
+		} else {
+			same(t, name, run.State, Failed)
+		}
+		if run.Error == nil || !strings.Contains(*run.Error, c.want) {
+			t.Errorf("%s: error %v, want %q", name, run.Error, c.want)
+		}
+	}
+	o.named["pg"] = Database{Name: "pg", Postgres: o.pg}
+	o.define(good)
+	if run := o.run(1, 2); run.State != Failed || !strings.Contains(*run.Error, "may change consumed") {
+		t.Errorf("a connection that writes: %s %v", run.State, run.Error)
+	}
+	same(t, "breaks", o.breaks(), map[string]string{})
+}
+
+// More differences than the limit: the counts stay true, the run is partial.
+func TestLimitGivesPartialWithTrueCounts(t *testing.T) {
+	t.Parallel()
+	o := openOffice(t, "\nlimits: {breaks: 3, parallel: 1}\n")
+	for i := range 5 {
+		o.consume(fmt.Sprintf("m%d", i), "1.00", time.Minute)
+	}
+	run := o.run(0, 1)
+	same(t, "state", run.State, Partial)
+	same(t, "consumed", run.Tally.Totals[Consumed]["CNY"], Total{5, amountOf(5)})
+	same(t, "breaks", len(o.breaks()), 3)
+	if err := o.runs.Sign(t.Context(), because(bob, "x"), run.ID, run.Seal, Checklist); !errors.Is(err, ErrNotSignable) {
+		t.Errorf("signed: %v", err)
+	}
 }

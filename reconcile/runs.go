@@ -100,10 +100,33 @@ func (r *Runs) Ask(ctx context.Context, actor access.Actor, q Request) (int64, e
 	}
 	var id int64
 	err = pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
+		if q.kind == ByHand {
+			if err := notClosed(ctx, tx, q); err != nil {
+				return err
+			}
+		}
 		id, err = r.add(ctx, tx, actor, q, def.Version, job, plan, reason)
 		return err
 	})
 	return id, err
+}
+
+const sqlClosedBy = `
+SELECT id, window_from, window_to FROM reconcile_run
+WHERE job = @job AND sign = 2 AND window_from < @to AND window_to > @from ORDER BY id LIMIT 1`
+
+// notClosed refuses a window that somebody has signed for.
+func notClosed(ctx context.Context, tx pgx.Tx, q Request) error {
+	var id int64
+	var from, to time.Time
+	err := tx.QueryRow(ctx, sqlClosedBy, pgx.NamedArgs{"job": q.Job, "from": q.From, "to": q.To}).Scan(&id, &from, &to)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for signed runs of %s: %w", q.Job, err)
+	}
+	return fmt.Errorf("%w: run %d of %s to %s is signed; reopen it first", ErrWindow, id, from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339))
 }
 
 // complete fills in what a request leaves out, and refuses a window that is not

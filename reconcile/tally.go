@@ -111,3 +111,14 @@ func (t *Tally) Foots() bool {
 	}
 	return true
 }
+
+// keyless reports whether there are rows that have no key: nobody knows what
+// they belong to.
+func (t *Tally) keyless() bool {
+	for _, totals := range t.Keyless {
+		if len(totals) > 0 {
+			return true
+		}
+	}
+	return false
+}

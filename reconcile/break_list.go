@@ -1,0 +1,113 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// BreakFilter narrows a list; zero values do not.
+type BreakFilter struct {
+	Job       string
+	Run       int64 // breaks that this run found, or saw again, or closed
+	Type      Type
+	States    []BreakState
+	Currency  string
+	Owner     string
+	EventID   string
+	Key       string // the text of one of the key's columns
+	OlderThan time.Duration
+	AmountMin *Amount // without its sign
+	Before    int64   // id, for the next page
+	Limit     int
+}
+
+const breakColumns = `
+  b.id, b.job, b.key_text, b.type, b.event_id, b.state, b.currency, b.amount::text, b.sides, b.opened_at, b.opened_run,
+  b.seen_at, b.seen_run, b.closed_at, b.closed_run, b.closed_how, b.returns, b.owner, b.reason_code, b.explanation, b.explained_by`
+
+// where writes the filter's conditions; the values are in args.
+func (f BreakFilter) where(now time.Time) (string, pgx.NamedArgs) {
+	args := pgx.NamedArgs{}
+	conditions := []string{"true"}
+	add := func(set bool, condition, name string, value any) {
+		if set {
+			conditions = append(conditions, condition)
+			args[name] = value
+		}
+	}
+	add(f.Job != "", "b.job = @job", "job", f.Job)
+	add(f.Run != 0, "EXISTS (SELECT FROM reconcile_run_break x WHERE x.run_id = @run AND x.break_id = b.id)", "run", f.Run)
+	add(f.Type != "", "b.type = @type", "type", f.Type)
+	add(len(f.States) > 0, "b.state = ANY(@states)", "states", f.States)
+	add(f.Currency != "", "b.currency = @currency", "currency", f.Currency)
+	add(f.Owner != "", "b.owner = @owner", "owner", f.Owner)
+	add(f.EventID != "", "b.event_id = @event_id", "event_id", f.EventID)
+	add(f.Key != "", "@key = ANY(b.key_text)", "key", f.Key)
+	add(f.OlderThan != 0, "b.opened_at < @older", "older", now.Add(-f.OlderThan))
+	add(f.Before != 0, "b.id < @before", "before", f.Before)
+	if f.AmountMin != nil {
+		add(true, "abs(b.amount) >= @amount::numeric", "amount", f.AmountMin.String())
+	}
+	return strings.Join(conditions, " AND "), args
+}
+
+// List gives breaks, newest first, and whether there are more.
+func (b *Breaks) List(ctx context.Context, f BreakFilter, now time.Time) ([]Break, bool, error) {
+	where, args := f.where(now)
+	args["limit"] = f.Limit + 1
+	rows, err := b.pool.Query(ctx, "SELECT"+breakColumns+" FROM reconcile_break b WHERE "+where+" ORDER BY b.id DESC LIMIT @limit", args)
+	if err != nil {
+		return nil, false, fmt.Errorf("query breaks: %w", err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Break])
+	if err != nil {
+		return nil, false, fmt.Errorf("read breaks: %w", err)
+	}
+	return all[:min(len(all), f.Limit)], len(all) > f.Limit, nil
+}
+
+// Get reads one break. Error: ErrNoBreak.
+func (b *Breaks) Get(ctx context.Context, id int64) (Break, error) {
+	rows, err := b.pool.Query(ctx, "SELECT"+breakColumns+" FROM reconcile_break b WHERE b.id = @id", pgx.NamedArgs{"id": id})
+	if err != nil {
+		return Break{}, fmt.Errorf("query break %d: %w", id, err)
+	}
+	one, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Break])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Break{}, fmt.Errorf("%w: %d", ErrNoBreak, id)
+	}
+	if err != nil {
+		return Break{}, fmt.Errorf("read break %d: %w", id, err)
+	}
+	return one, nil
+}
+
+// Note is one line of a break's timeline.
+type Note struct {
+	ID     int64
+	At     time.Time
+	By     string
+	Kind   string // opened, reopened, changed, closed, assigned, comment, explained, unexplained, file, compensating, verified
+	Text   string
+	Detail map[string]any
+}
+
+const sqlNotes = `SELECT id, at, by, kind, text, detail FROM reconcile_note WHERE break_id = @id ORDER BY id`
+
+// Notes is a break's timeline, oldest first.
+func (b *Breaks) Notes(ctx context.Context, id int64) ([]Note, error) {
+	rows, err := b.pool.Query(ctx, sqlNotes, pgx.NamedArgs{"id": id})
+	if err != nil {
+		return nil, fmt.Errorf("query notes of break %d: %w", id, err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Note])
+	if err != nil {
+		return nil, fmt.Errorf("read notes of break %d: %w", id, err)
+	}
+	return all, nil
+}

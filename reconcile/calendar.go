@@ -1,0 +1,148 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/adhocore/gronx"
+	"github.com/jackc/pgx/v5"
+
+	"oncemore/internal/access"
+	"oncemore/internal/schedule"
+)
+
+const day = 24 * time.Hour
+
+// windowEnd is the last end of a window at or before t. Windows of whole days
+// end at midnight in the job's zone, so such a day may have 23 or 25 hours;
+// shorter ones are counted from midnight UTC.
+func (j *Job) windowEnd(t time.Time) time.Time {
+	if j.Window.Size%day != 0 {
+		return t.Truncate(j.Window.Size).UTC()
+	}
+	local := t.In(j.Zone)
+	midnight := time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, j.Zone)
+	days := int(j.Window.Size / day)
+	number := int(midnight.Add(12*time.Hour).Unix() / int64(day.Seconds())) // days since 1970, as the zone counts them
+	return midnight.AddDate(0, 0, -(number % days)).UTC()
+}
+
+// windowStart is where the window begins that ends at end.
+func (j *Job) windowStart(end time.Time) time.Time {
+	if j.Window.Size%day != 0 {
+		return end.Add(-j.Window.Size)
+	}
+	return end.In(j.Zone).AddDate(0, 0, -int(j.Window.Size/day)).UTC()
+}
+
+// nextDue is when the schedule asks for the next run after t. On the day on
+// which an hour is told twice it is asked for once, and an hour that is left out
+// is made good at the next.
+func (j *Job) nextDue(t time.Time) (time.Time, error) {
+	local := t.In(j.Zone)
+	wall := time.Date(local.Year(), local.Month(), local.Day(), local.Hour(), local.Minute(), local.Second(), 0, time.UTC)
+	for {
+		next, err := gronx.NextTickAfter(j.Schedule, wall, false)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("schedule of %s: %w", j.Name, err)
+		}
+		due := time.Date(next.Year(), next.Month(), next.Day(), next.Hour(), next.Minute(), 0, 0, j.Zone)
+		if due.After(t) {
+			return due, nil
+		}
+		wall = next
+	}
+}
+
+// Plan puts every job that has a schedule into it, and takes out the others.
+func (r *Runs) Plan(ctx context.Context, jobs []*Job) error {
+	return pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
+		for _, j := range jobs {
+			if err := r.planJob(ctx, tx, j); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (r *Runs) planJob(ctx context.Context, tx pgx.Tx, j *Job) error {
+	if j.Schedule == "" {
+		return schedule.Drop(ctx, tx, scheduleRun, j.Name)
+	}
+	due, err := j.nextDue(r.opts.Clock())
+	if err != nil {
+		return err
+	}
+	return schedule.Put(ctx, tx, scheduleRun, j.Name, due)
+}
+
+const (
+	sqlPaused  = `SELECT paused_by IS NOT NULL OR gone_at IS NOT NULL FROM reconcile_job WHERE name = @job`
+	sqlLastEnd = `SELECT max(window_to) FROM reconcile_run WHERE job = @job AND kind = 1`
+)
+
+// mostMissed bounds how many windows one due time makes good; the next ones
+// follow at the next.
+const mostMissed = 48
+
+// scheduled makes a run of every window that has ended since the last one.
+func (r *Runs) scheduled(ctx context.Context, tx pgx.Tx, name string, at time.Time) (time.Time, error) {
+	def, err := r.jobs.Current(ctx, name)
+	if errors.Is(err, ErrNoJob) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	job, err := def.Parse()
+	if err != nil || job.Schedule == "" {
+		return time.Time{}, err
+	}
+	var paused bool
+	if err := tx.QueryRow(ctx, sqlPaused, pgx.NamedArgs{"job": name}).Scan(&paused); err != nil {
+		return time.Time{}, err
+	}
+	if !paused {
+		if err := r.windows(ctx, tx, def.Version, job); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return job.nextDue(r.opts.Clock())
+}
+
+func (r *Runs) windows(ctx context.Context, tx pgx.Tx, version int, job *Job) error {
+	var last *time.Time
+	if err := tx.QueryRow(ctx, sqlLastEnd, pgx.NamedArgs{"job": job.Name}).Scan(&last); err != nil {
+		return fmt.Errorf("last window of %s: %w", job.Name, err)
+	}
+	plan, reason, err := choosePlan(job, "", r.databases)
+	if err != nil {
+		return err
+	}
+	for _, w := range job.due(last, r.opts.Clock().Add(-job.Window.Grace)) {
+		q := Request{Job: job.Name, From: w[0], To: w[1], kind: ByClock}
+		if _, err := r.add(ctx, tx, access.System(), q, version, job, plan, reason); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// due lists the windows that have ended by now, oldest first: from the last one
+// on, or the latest alone where there was none.
+func (j *Job) due(last *time.Time, now time.Time) [][2]time.Time {
+	var windows [][2]time.Time
+	for end := j.windowEnd(now); len(windows) < 10*mostMissed; end = j.windowStart(end) {
+		if last != nil && !end.After(*last) {
+			break
+		}
+		windows = append([][2]time.Time{{j.windowStart(end), end}}, windows...)
+		if last == nil {
+			break
+		}
+	}
+	return windows[:min(len(windows), mostMissed)]
+}
