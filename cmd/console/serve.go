@@ -19,6 +19,11 @@ func (c serveCmd) Run(e *edge) error {
 	if err != nil {
 		return err
 	}
+	flush, err := startTraces(e.ctx, e.log)
+	if err != nil {
+		return err
+	}
+	defer flush()
 	a, err := c.open(e)
 	if err != nil {
 		return err
