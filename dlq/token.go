@@ -155,3 +155,43 @@ func jsonPath(p jsontext.Pointer) string {
 	}
 	return strings.Join(parts, ".")
 }
+
+// jsonKinds name the kinds of JSON values.
+var jsonKinds = map[jsontext.Kind]string{'n': "null", 't': "boolean", 'f': "boolean", '"': "text", '0': "number", '{': "object", '[': "list"}
+
+// topFields reads the names and kinds of a JSON object's own fields. kind is
+// what the payload is: object, list, text, number, boolean, null, or "other text"
+// and "bytes" where it is no JSON.
+func topFields(value []byte) (fields map[string]string, kind string) {
+	fields = map[string]string{}
+	dec := jsontext.NewDecoder(bytes.NewReader(value), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	kind = jsonKinds[dec.PeekKind()]
+	if kind != "object" {
+		if err := dec.SkipValue(); err != nil || kind == "" {
+			return fields, notJSON(value)
+		}
+		return fields, kind
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return fields, notJSON(value)
+	}
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return fields, notJSON(value)
+		}
+		field := name.String()
+		fields[field] = jsonKinds[dec.PeekKind()]
+		if err := dec.SkipValue(); err != nil {
+			return fields, notJSON(value)
+		}
+	}
+	return fields, kind
+}
+
+func notJSON(value []byte) string {
+	if utf8.Valid(value) {
+		return "other text"
+	}
+	return "bytes"
+}
