@@ -42,7 +42,7 @@ create table reconcile_run (
 );
 create index reconcile_run_job on reconcile_run (job, id);
 create index reconcile_run_window on reconcile_run (job, window_to);
-create unique index reconcile_run_once on reconcile_run (job, window_from, window_to) where kind = 1;
+create unique index reconcile_run_once on reconcile_run (job, window_from, window_to) where kind = 1 and state <> 5;
 
 create table reconcile_segment (             -- state: 0 waiting, 1 done, 2 given up
   run_id bigint not null, no int not null,

@@ -82,13 +82,19 @@ func (r *Runs) planJob(ctx context.Context, tx pgx.Tx, j *Job) error {
 const (
 	sqlPaused  = `SELECT paused_by IS NOT NULL OR gone_at IS NOT NULL FROM reconcile_job WHERE name = @job`
 	sqlLastEnd = `SELECT max(window_to) FROM reconcile_run WHERE job = @job AND kind = 1`
+	sqlFailed  = `
+SELECT DISTINCT f.window_from, f.window_to FROM reconcile_run f
+WHERE f.job = @job AND f.kind = 1 AND f.state = 5 AND f.window_to > now() - interval '7 days'
+  AND NOT EXISTS (SELECT FROM reconcile_run g WHERE g.job = f.job AND g.kind = 1 AND g.state <> 5 AND g.window_from = f.window_from AND g.window_to = f.window_to)
+ORDER BY 1`
 )
 
 // mostMissed bounds how many windows one due time makes good; the next ones
 // follow at the next.
 const mostMissed = 48
 
-// scheduled makes a run of every window that has ended since the last one.
+// scheduled makes a run of every window that has ended since the last one, and
+// of those whose run has failed.
 func (r *Runs) scheduled(ctx context.Context, tx pgx.Tx, name string, at time.Time) (time.Time, error) {
 	def, err := r.jobs.Current(ctx, name)
 	if errors.Is(err, ErrNoJob) {
@@ -122,8 +128,16 @@ func (r *Runs) windows(ctx context.Context, tx pgx.Tx, version int, job *Job) er
 	if err != nil {
 		return err
 	}
-	for _, w := range job.due(last, r.opts.Clock().Add(-job.Window.Grace)) {
-		q := Request{Job: job.Name, From: w[0], To: w[1], kind: ByClock}
+	rows, err := tx.Query(ctx, sqlFailed, pgx.NamedArgs{"job": job.Name})
+	if err != nil {
+		return fmt.Errorf("query failed runs of %s: %w", job.Name, err)
+	}
+	windows, err := pgx.CollectRows(rows, pgx.RowToStructByPos[window])
+	if err != nil {
+		return fmt.Errorf("read failed runs of %s: %w", job.Name, err)
+	}
+	for _, w := range append(windows, job.due(last, r.opts.Clock().Add(-job.Window.Grace))...) {
+		q := Request{Job: job.Name, From: w.From, To: w.To, kind: ByClock}
 		if _, err := r.add(ctx, tx, access.System(), q, version, job, plan, reason); err != nil {
 			return err
 		}
@@ -131,15 +145,18 @@ func (r *Runs) windows(ctx context.Context, tx pgx.Tx, version int, job *Job) er
 	return nil
 }
 
+// window is what one run covers.
+type window struct{ From, To time.Time }
+
 // due lists the windows that have ended by now, oldest first: from the last one
 // on, or the latest alone where there was none.
-func (j *Job) due(last *time.Time, now time.Time) [][2]time.Time {
-	var windows [][2]time.Time
+func (j *Job) due(last *time.Time, now time.Time) []window {
+	var windows []window
 	for end := j.windowEnd(now); len(windows) < 10*mostMissed; end = j.windowStart(end) {
 		if last != nil && !end.After(*last) {
 			break
 		}
-		windows = append([][2]time.Time{{j.windowStart(end), end}}, windows...)
+		windows = append([]window{{j.windowStart(end), end}}, windows...)
 		if last == nil {
 			break
 		}

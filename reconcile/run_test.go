@@ -41,7 +41,10 @@ func openOffice(t *testing.T, extra string) *office {
 	o.readable()
 	o.jobs = NewJobs(o.console)
 	o.define(jobText("pg", "my", matchOne+extra))
-	o.runs = NewRuns(o.console, o.jobs, o.named, Options{Clock: func() time.Time { return o.now }})
+	var err error
+	if o.runs, err = NewRuns(o.console, o.jobs, o.named, Options{Clock: func() time.Time { return o.now }, Log: quiet()}); err != nil {
+		t.Fatal(err)
+	}
 	return o
 }
 

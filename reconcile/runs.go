@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"oncemore/internal/access"
 	"oncemore/internal/audit"
@@ -29,11 +31,11 @@ type Runs struct {
 	jobs      *Jobs
 	databases map[string]Database
 	opts      Options
-	queue     queue // River's; nil: runs are carried out by Do alone
+	river     *river.Client[pgx.Tx] // inserts steps
 }
 
 // NewRuns makes the runs of the jobs in book, on named databases.
-func NewRuns(pool *pgxpool.Pool, jobs *Jobs, databases map[string]Database, o Options) *Runs {
+func NewRuns(pool *pgxpool.Pool, jobs *Jobs, databases map[string]Database, o Options) (*Runs, error) {
 	if o.StepTime == 0 {
 		o.StepTime = 20 * time.Second
 	}
@@ -46,7 +48,11 @@ func NewRuns(pool *pgxpool.Pool, jobs *Jobs, databases map[string]Database, o Op
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Runs{pool: pool, jobs: jobs, databases: databases, opts: o}
+	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: o.Log})
+	if err != nil {
+		return nil, fmt.Errorf("make the queue of runs: %w", err)
+	}
+	return &Runs{pool: pool, jobs: jobs, databases: databases, opts: o, river: client}, nil
 }
 
 // Request is a run that is asked for.
@@ -76,7 +82,7 @@ const sqlAddSegments = `
 INSERT INTO reconcile_segment (run_id, no, seg_from, seg_to)
 SELECT @run, n, to_timestamp(f / 1e6), to_timestamp(t / 1e6) FROM unnest(@no::int[], @from::bigint[], @to::bigint[]) u(n, f, t)`
 
-// Ask makes a run and, where there is a queue, lets it be carried out. The run
+// Ask makes a run, which a River client with AddWorkers or Do carries out. It
 // pins the job's present version. Errors: ErrNoJob, ErrWindow, ErrPlan,
 // access.ErrForbidden.
 func (r *Runs) Ask(ctx context.Context, actor access.Actor, q Request) (int64, error) {

@@ -13,11 +13,6 @@ import (
 // Queue is the River queue of the steps of runs.
 const Queue = "reconcile"
 
-// queue is what Runs needs of River.
-type queue interface {
-	InsertTx(ctx context.Context, tx pgx.Tx, args river.JobArgs, opts *river.InsertOpts) error
-}
-
 // stepArgs is one step of a run. Epoch is the run's when the step was asked
 // for: the step takes the next one, and whoever comes with an older one changes
 // nothing.
@@ -34,14 +29,41 @@ func (stepArgs) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{Queue: Queue, MaxAttempts: 1000}
 }
 
+// enqueue asks for a step in the caller's transaction.
 func (r *Runs) enqueue(ctx context.Context, tx pgx.Tx, run int64, epoch int) error {
-	if r.queue == nil {
-		return nil
-	}
-	if err := r.queue.InsertTx(ctx, tx, stepArgs{run, epoch}, nil); err != nil {
+	if _, err := r.river.InsertTx(ctx, tx, stepArgs{run, epoch}, nil); err != nil {
 		return fmt.Errorf("insert step of run %d: %w", run, err)
 	}
 	return nil
+}
+
+// AddWorkers makes a River client carry out runs; it has to work Queue.
+func (r *Runs) AddWorkers(workers *river.Workers) { river.AddWorker(workers, &stepWorker{runs: r}) }
+
+type stepWorker struct {
+	river.WorkerDefaults[stepArgs]
+	runs *Runs
+}
+
+// Timeout leaves a step time for the segment that it is at: a statement's limit
+// is what bounds it.
+func (w *stepWorker) Timeout(*river.Job[stepArgs]) time.Duration { return -1 }
+
+// NextRetry is soon: a failed step has left nothing half done.
+func (w *stepWorker) NextRetry(job *river.Job[stepArgs]) time.Time {
+	return w.runs.opts.Clock().Add(min(time.Duration(job.Attempt)*2*time.Second, 30*time.Second))
+}
+
+// Work does one step of a run.
+func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
+	_, wait, err := w.runs.step(ctx, job.Args.Run, job.Args.Epoch)
+	switch {
+	case errors.Is(err, errFenced) && wait > 0:
+		return river.JobSnooze(wait)
+	case errors.Is(err, errFenced):
+		return nil
+	}
+	return err
 }
 
 // errFenced ends a step whose place another one has taken.
@@ -75,13 +97,24 @@ UPDATE reconcile_run SET epoch = epoch + 1, lease_until = now() + @lease::interv
 WHERE id = @id AND state <= 2 AND (lease_until IS NULL AND @epoch IN (-1, epoch) OR lease_until < now())
 RETURNING epoch, started_at`
 
-// step does what fits into one step. finished: nothing is left to do. wait is
-// for how long another process still has the lease.
+const sqlLease = `SELECT state <= 2 AND lease_until IS NOT NULL FROM reconcile_run WHERE id = @id`
+
+// step does what fits into one step. finished: nothing is left to do. With
+// errFenced, wait is how long to wait for another step that is at work, or has
+// crashed; zero: there is nothing for this one to do.
 func (r *Runs) step(ctx context.Context, id int64, epoch int) (finished bool, wait time.Duration, err error) {
 	s := &step{r: r, id: id}
-	err = r.pool.QueryRow(ctx, sqlAcquire, pgx.NamedArgs{"id": id, "epoch": epoch, "lease": r.opts.Lease}).Scan(&s.epoch, &s.started)
+	args := pgx.NamedArgs{"id": id, "epoch": epoch, "lease": r.opts.Lease}
+	err = r.pool.QueryRow(ctx, sqlAcquire, args).Scan(&s.epoch, &s.started)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return false, time.Second, errFenced
+		var busy bool
+		if err := r.pool.QueryRow(ctx, sqlLease, pgx.NamedArgs{"id": id}).Scan(&busy); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return false, 0, fmt.Errorf("read lease of run %d: %w", id, err)
+		}
+		if busy {
+			wait = 2 * time.Second
+		}
+		return false, wait, errFenced
 	}
 	if err != nil {
 		return false, 0, fmt.Errorf("acquire run %d: %w", id, err)
