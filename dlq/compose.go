@@ -3,7 +3,6 @@ package dlq
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -29,7 +28,8 @@ func (b bytesFrom) String() string { return bytesFromNames[b] }
 // message is what an item sends.
 type message struct {
 	cluster   string
-	record    *kgo.Record // Partition -1: the key decides
+	record    *kgo.Record    // Kafka; Partition -1: the key decides
+	rabbit    *rabbitMessage // RabbitMQ
 	bytesFrom bytesFrom
 	byKey     bool // the partition it came from is not there
 }
@@ -66,39 +66,32 @@ func (s *step) composeChunk(ctx context.Context, c *chunk) error {
 			}
 			from, body = fromRevision, form.on(body)
 		}
-		it.compose(s.r.opts.Dialects, s.id, c.targets[it.targetID], bodies[it.letter], body, from)
+		s.compose(it, composing{s.r.opts.Dialects, s.id, c.targets[it.targetID], bodies[it.letter], body, from})
 	}
 	return nil
 }
 
-func (it *sendItem) compose(dialects *dialect.Set, replay int64, target sendTarget, stored storedBody, body Body, from bytesFrom) {
-	if stored.err != nil {
-		it.leave(replayReason("reason.letter.body", "error", stored.err.Error()))
-		return
-	}
-	kept, err := StripHeaders(dialects, stored.dialect, body.Headers)
-	if err != nil {
-		it.leave(replayReason("reason.letter.dialect", "dialect", stored.dialect))
-		return
-	}
-	rec := &kgo.Record{Topic: target.Topic, Key: body.Key, Value: body.Value, Partition: -1, Headers: kafkaHeaders(kept, replay, it.no)}
-	if stored.partition != nil {
-		rec.Partition = *stored.partition
-	}
-	it.message = &message{cluster: target.Cluster, record: rec, bytesFrom: from}
+// composing is what an item's message is made of.
+type composing struct {
+	dialects *dialect.Set
+	replay   int64
+	target   sendTarget
+	stored   storedBody
+	body     Body
+	from     bytesFrom
 }
 
-// kafkaHeaders adds the two headers by which a message is found again.
-func kafkaHeaders(kept []Header, replay int64, item int) []kgo.RecordHeader {
-	out := make([]kgo.RecordHeader, 0, len(kept)+2)
-	for _, h := range kept {
-		if h.Name != HeaderReplay && h.Name != HeaderItem {
-			out = append(out, kgo.RecordHeader{Key: h.Name, Value: h.Value})
-		}
+// compose makes the message, as the target's broker takes it.
+func (s *step) compose(it *sendItem, of composing) {
+	cluster := s.r.clusters[of.target.Cluster]
+	switch {
+	case of.stored.err != nil:
+		it.leave(replayReason("reason.letter.body", "error", of.stored.err.Error()))
+	case cluster == nil:
+		it.leave(reason("reason.unknown.no_cluster", "cluster", of.target.Cluster))
+	default:
+		cluster.broker.compose(it, of)
 	}
-	return append(out,
-		kgo.RecordHeader{Key: HeaderReplay, Value: strconv.AppendInt(nil, replay, 10)},
-		kgo.RecordHeader{Key: HeaderItem, Value: strconv.AppendInt(nil, int64(item), 10)})
 }
 
 // storedBody is what the tables hold of a letter to be sent.
@@ -110,7 +103,7 @@ type storedBody struct {
 }
 
 const sqlBodies = `
-SELECT d.id, b.id IS NOT NULL, b.key, b.value, b.headers, coalesce(n.name, ''), d.origin_partition
+SELECT d.id, b.id IS NOT NULL, b.key, b.value, b.headers, b.amqp, coalesce(n.name, ''), d.origin_partition
 FROM dead_letter d
 LEFT JOIN dead_letter_body b ON b.id = d.id
 LEFT JOIN letter_name n ON n.id = d.dialect_id
@@ -134,7 +127,7 @@ func (s *step) bodies(ctx context.Context, c *chunk) (map[uuid.UUID]storedBody, 
 		var there bool
 		var headers []byte
 		var b storedBody
-		if err := rows.Scan(&id, &there, &b.body.Key, &b.body.Value, &headers, &b.dialect, &b.partition); err != nil {
+		if err := rows.Scan(&id, &there, &b.body.Key, &b.body.Value, &headers, &b.body.AMQP, &b.dialect, &b.partition); err != nil {
 			return nil, fmt.Errorf("read bodies: %w", err)
 		}
 		if b.body.Headers, b.err = DecodeHeaders(headers); !there {

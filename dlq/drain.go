@@ -32,11 +32,28 @@ const (
 type DrainerConfig struct {
 	Pool     *pgxpool.Pool
 	Cluster  *Cluster
-	Sources  []DrainSource // the first that matches a topic counts
+	Sources  []DrainSource // the first that matches a topic or queue counts
 	Dialects *dialect.Set
 	Log      *slog.Logger
 	Clock    func() time.Time // nil: time.Now
 	Group    string           // Kafka group used for assignment; "": oncemore-drain-<cluster>
+	Groups   GroupBook        // RabbitMQ: which group a queue is consumed by
+}
+
+// Drain moves the dead letters of one cluster into the tables.
+type Drain interface {
+	// Run drains until ctx ends, then finishes what is in hand, at most 10 s.
+	Run(ctx context.Context) error
+	// Status says how far each source is that this process drains, by name.
+	Status() []SourceStatus
+}
+
+// NewDrain prepares the drain that the cluster's broker needs.
+func NewDrain(conf DrainerConfig) Drain {
+	if conf.Cluster.IsRabbit() {
+		return NewRabbitDrainer(conf)
+	}
+	return NewDrainer(conf)
 }
 
 // Drainer moves the dead letters of one Kafka cluster into the tables. Any number

@@ -6,13 +6,15 @@ import (
 	"time"
 )
 
-// SourceStatus is how far one dead-letter topic is, as far as this process
-// drains it.
+// SourceStatus is how far one dead-letter topic or queue is, as far as this
+// process drains it.
 type SourceStatus struct {
 	Cluster     string
-	Source      string    // topic
+	Source      string    // topic or queue
 	Drained     int64     // records stored since the start of this process
-	Waiting     int64     // records between our position and the end, when last heard
+	Waiting     int64     // records between our position and the end, or ready in the queue, when last heard
+	Unacked     *int64    // of a queue: handed to somebody and not acknowledged; nil: not known
+	Copies      bool      // of a queue: its messages are copied and stay
 	LastArrival time.Time // zero: none since the start
 	LastError   string    // "": none, or overcome
 	LastErrorAt time.Time

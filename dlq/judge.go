@@ -27,7 +27,7 @@ type Subject struct {
 	Revisions       int        // how many there are
 	KeyHash         int64      // of the message key; 0: none
 	Replays         int        // how often it was replayed, since somebody last allowed more
-	Published       *Published // where a message of RabbitMQ was published; nil: Kafka, or not known
+	Published       *Published // of a message of RabbitMQ; nil: Kafka
 	Holder          int64      // the replay that asks: its own claims are not "in flight"; 0 none
 }
 

@@ -19,6 +19,9 @@ var ReasonTexts = map[string]string{
 	"reason.unknown.broker":           "Cluster {cluster} did not answer at {at}, so the groups that a replay reaches are not known.",
 	"reason.unknown.origin_missing":   "Origin topic {topic} does not exist.",
 	"reason.unknown.target_missing":   "Target topic {topic} does not exist.",
+	"reason.unknown.queue_missing":    "Queue {queue} does not exist.",
+	"reason.unknown.bindings":         "Which queues are bound to exchange {exchange} for key {key} is not known: that takes the management API, and an exchange that routes by key.",
+	"reason.unknown.unbound":          "No queue is bound to exchange {exchange} for key {key}.",
 	"reason.unknown.evidence":         "Evidence database {connection} did not answer at {at}.",
 	"reason.unknown.evidence_timeout": "Evidence database {connection} took longer than {seconds} s at {at}.",
 	"reason.unknown.evidence_table":   "Evidence table {table} on {connection} could not be read at {at}: {error}.",
@@ -26,6 +29,10 @@ var ReasonTexts = map[string]string{
 	"reason.no_group_target":          "{group} has no topic of its own that reaches only this group.",
 	"reason.no_group":                 "The letter names no consumer group, so no topic reaches only the group that failed.",
 	"reason.no_origin":                "The letter does not name the topic it came from.",
+	"reason.no_group_queue":           "Neither the letter nor the config names the consumer group that failed.",
+	"reason.no_origin_queue":          "The letter does not name the queue that it failed in.",
+	"reason.queue_guessed":            "That the letter came from queue {queue} is a guess by name. Declare the queue under its group's topics to replay there.",
+	"reason.no_exchange":              "The letter does not say to which exchange it was published.",
 
 	"reason.collides.record": "A record exists for an id that the database takes for the same, {found}, at {at}.",
 

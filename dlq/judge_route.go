@@ -47,8 +47,12 @@ func (j *Judge) inquire(ctx context.Context, subjects []Subject, target Target) 
 		if view == nil {
 			view = &clusterView{}
 		}
-		j.resolve(&q, view, target)
-		j.addGroups(&q, view)
+		if s.Published != nil {
+			j.resolveQueue(&q, view, target)
+		} else {
+			j.resolve(&q, view, target)
+			j.addGroups(&q, view)
+		}
 		out[i] = q
 	}
 	return out, nil
@@ -65,8 +69,10 @@ func (j *Judge) topics(subjects []Subject) map[string][]string {
 		if s.OriginTopic != "" {
 			sets[s.Cluster][s.OriginTopic] = true
 		}
-		if g := j.groups.Find(s.Cluster, s.Group); g != nil && g.Ours {
+		if g := j.groups.Find(s.Cluster, s.Group); g != nil && g.Ours && s.Published == nil {
 			sets[s.Cluster][s.Group+replaySuffix] = true
+		} else if g != nil && g.Target != "" {
+			sets[s.Cluster][g.Target] = true
 		}
 	}
 	out := make(map[string][]string, len(sets))
@@ -145,6 +151,12 @@ func (j *Judge) addGroups(q *inquiry, view *clusterView) {
 	if s.OriginTopic != "" {
 		readers(s.OriginTopic, q.route != nil && q.route.Topic == s.OriginTopic)
 	}
+	j.ask(q, reached)
+}
+
+// ask lists the groups, the letter's own first.
+func (j *Judge) ask(q *inquiry, reached map[string]bool) {
+	s := q.subject
 	names := slices.Sorted(maps.Keys(reached))
 	slices.SortStableFunc(names, func(a, b string) int { return rank(a, s.Group) - rank(b, s.Group) })
 	if len(names) == 0 {

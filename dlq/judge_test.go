@@ -74,7 +74,7 @@ func TestTheTargetDecidesWhoIsReached(t *testing.T) {
 		id := c.add(c.letter("e-1"))[0]
 		for _, target := range []Target{ToGroup, ToSafe} {
 			j := c.ask(target, id)[0]
-			if j.Route == nil || *j.Route != (Route{"main", c.points + replaySuffix, c.points}) || j.Headline != Safe {
+			if j.Route == nil || *j.Route != (Route{Cluster: "main", Topic: c.points + replaySuffix, Group: c.points}) || j.Headline != Safe {
 				t.Errorf("target %d: %+v", target, j)
 			}
 			if legacy, ok := verdictOf(j, c.legacy); !ok || legacy.Reached || legacy.Verdict != Unprotected {
@@ -82,7 +82,7 @@ func TestTheTargetDecidesWhoIsReached(t *testing.T) {
 			}
 		}
 		j := c.ask(ToOrigin, id)[0]
-		if j.Route == nil || *j.Route != (Route{"main", c.topic, ""}) || j.Headline != Unprotected || len(j.Groups) != 2 || j.Groups[0].Group != c.points {
+		if j.Route == nil || *j.Route != (Route{Cluster: "main", Topic: c.topic}) || j.Headline != Unprotected || len(j.Groups) != 2 || j.Groups[0].Group != c.points {
 			t.Errorf("origin: %+v", j)
 		}
 		if legacy, _ := verdictOf(j, c.legacy); !legacy.Reached {

@@ -103,6 +103,9 @@ func equalText(a, b *string) bool {
 // a retry topic, it may name the topic before that, which is the letter's own
 // origin; the position there is then another record's.
 func (a *arrival) cameFrom(c liveItem) bool {
+	if a.from.broker == brokerRabbit {
+		return a.cameFromQueue(c)
+	}
 	r := a.read
 	if r.OriginTopic == nil || r.OriginGuessed {
 		return false
@@ -112,4 +115,12 @@ func (a *arrival) cameFrom(c liveItem) bool {
 	}
 	return (c.partition == nil || r.OriginPartition == nil || *c.partition == *r.OriginPartition) &&
 		(c.offset == nil || r.OriginOffset == nil || *c.offset == *r.OriginOffset)
+}
+
+// cameFromQueue is the same of a queue, which has no places: the arrival failed in
+// the queue that the item was sent to, or where its letter had failed. Letters
+// that name no queue have only the rest to go by.
+func (a *arrival) cameFromQueue(c liveItem) bool {
+	from := a.origin()
+	return from != nil && *from == c.topic || equalText(from, c.origin)
 }

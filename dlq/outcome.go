@@ -46,7 +46,7 @@ func (s *step) watch(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	w := &watch{step: s, targets: targets, drained: drained, commits: map[groupOn]kadm.OffsetResponses{}, retries: map[Route]bool{}}
+	w := &watch{step: s, targets: targets, drained: drained, commits: map[groupOn]kadm.OffsetResponses{}, retries: map[Route]bool{}, ready: map[int32]int64{}}
 	came := false
 	for after := (pendingClaim{}); ; {
 		claims, err := w.pending(ctx, after)
@@ -71,14 +71,15 @@ type watch struct {
 	drained bool // to the mark
 	commits map[groupOn]kadm.OffsetResponses
 	retries map[Route]bool
-	marking []string // clusters whose dead-letter ends have to be marked
+	ready   map[int32]int64 // messages of a target's queue that nobody has taken; -1: not known
+	marking []string        // clusters whose dead-letter ends have to be marked
 }
 
 type groupOn struct{ cluster, group string }
 
 const sqlPending = `
 SELECT c.item_no, c.group_id, coalesce(g.name, ''), c.verdict, i.item_key, i.letter_id, i.target_id,
-  i.sent_partition, i.sent_offset, c.passed_at IS NOT NULL,
+  coalesce(i.sent_partition, -1), coalesce(i.sent_offset, -1), c.passed_at IS NOT NULL,
   coalesce(c.passed_at <= r.drain_mark_at, false), i.sent_at < now() - @settle::interval
 FROM event_claim c
 JOIN replay r ON r.id = c.holder_id
@@ -124,6 +125,8 @@ func (w *watch) settle(ctx context.Context, claims []pendingClaim) (bool, error)
 		switch {
 		case ok:
 			outs = append(outs, claimOutcome{no: c.No, group: c.GroupID, outcome: outcome, why: why})
+		case seen[i].passed && seen[i].queue:
+			passed = append(passed, c)
 		case seen[i].passed:
 			passed = append(passed, c)
 			w.wantMark(c)
@@ -135,6 +138,9 @@ func (w *watch) settle(ctx context.Context, claims []pendingClaim) (bool, error)
 // look asks the broker where the claim's group is.
 func (w *watch) look(ctx context.Context, c pendingClaim) sighting {
 	target := w.targets[c.TargetID]
+	if on := w.r.clusters[target.Cluster]; on != nil && on.rabbit != nil {
+		return w.lookQueue(ctx, on.rabbit, c, target)
+	}
 	commits, ok := w.committed(ctx, target.Cluster, c.Group)
 	if _, own := commits.Lookup(target.Topic, c.Partition); ok && !own && target.kind() == ToGroup {
 		commits, ok = w.committed(ctx, target.Cluster, retryReader(c.Group, target.Topic))
@@ -212,7 +218,7 @@ func originOfRetry(topic string) string {
 func (w *watch) readRecords(ctx context.Context, claims []pendingClaim, seen []sighting) error {
 	var ids []uuid.UUID
 	for i, c := range claims {
-		if c.Before != AlreadyApplied && seen[i].failed == nil && (seen[i].passed || c.Overdue) {
+		if c.Before != AlreadyApplied && seen[i].failed == nil && (seen[i].passed || seen[i].queue || c.Overdue) {
 			ids = append(ids, c.Letter)
 		}
 	}

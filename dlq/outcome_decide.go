@@ -17,6 +17,8 @@ type sighting struct {
 	overdue bool          // it was sent longer ago than the settling time
 	waited  time.Duration // the settling time
 
+	queue bool // it was sent to a queue, of which nothing says how far it was read
+
 	failed  *uuid.UUID // the letter that it came back as
 	asked   bool       // the broker said where the group is
 	commits bool       // the group has committed an offset for the partition
@@ -32,6 +34,9 @@ const outcomeNoEvidence = "reason.outcome.no_evidence"
 
 // decide gives the outcome, or false while it cannot be told yet.
 func (s sighting) decide() (Outcome, Reason, bool) {
+	if s.queue {
+		return s.decideQueue()
+	}
 	switch {
 	case s.failed != nil:
 		return FailedAgain, replayReason("reason.outcome.failed_again", "letter", s.failed.String()), true

@@ -131,7 +131,7 @@ WITH mine AS (
   WHERE l.replay_id = @id AND l.no = ANY(@nos) AND d.state = 2),
 told AS (
   SELECT m.letter_id, m.from_state, m.verdict,
-    bool_and(o.outcome = ANY(@good) OR o.outcome = @unverified AND o.reason_key = @passed AND EXISTS (
+    bool_and(o.outcome = ANY(@good) OR o.outcome = @unverified AND o.reason_key = ANY(@passed) AND EXISTS (
       SELECT FROM replay_override v WHERE v.replay_id = @id AND v.letter_id = m.letter_id AND v.group_id = o.group_id)) AS good,
     bool_or(o.outcome = ANY(@bad)) AS bad
   FROM mine m JOIN replay_outcome o ON o.replay_id = @id AND o.item_no = m.no AND (NOT m.own OR o.group_id = m.group_id)
@@ -151,7 +151,7 @@ GROUP BY m.fault_id, s.state, s.verdict, s.sign`
 func moveLetters(ctx context.Context, tx pgx.Tx, id int64, outs []claimOutcome) error {
 	_, err := tx.Exec(ctx, sqlMoveLetters, pgx.NamedArgs{
 		"id": id, "nos": outcomeNos(outs),
-		"good": []int16{int16(Applied), int16(Duplicate), int16(DuplicateExpected)}, "unverified": int16(Unverified), "passed": outcomeNoEvidence,
+		"good": []int16{int16(Applied), int16(Duplicate), int16(DuplicateExpected)}, "unverified": int16(Unverified), "passed": []string{outcomeNoEvidence, outcomeQueueEmpty},
 		"bad": []int16{int16(FailedAgain), int16(Swallowed)},
 	})
 	if err != nil {

@@ -268,7 +268,9 @@ func scanOverviewReplay(row pgx.CollectableRow) (Replay, error) {
 // deadLetterName matches the names that frameworks give to dead-letter topics.
 var deadLetterName = regexp.MustCompile(`(?i)([.\-_](dlt|dlq|dead-?letters?|error|parking-?lot)|^error|^dead-?letters?)$`)
 
-const sqlDrainedTopics = `SELECT DISTINCT topic FROM drain_position WHERE cluster = @cluster`
+const sqlDrainedTopics = `
+SELECT DISTINCT topic FROM drain_position WHERE cluster = @cluster
+UNION SELECT name FROM letter_source WHERE cluster = @cluster AND broker = 2`
 
 // readUnattended looks for topics with a dead-letter topic's name that hold
 // records and have no drain position.
@@ -304,39 +306,5 @@ func (o *Overviews) unattended(ctx context.Context, cluster string) ([]Unattende
 	if err != nil {
 		return nil, fmt.Errorf("read drained topics: %w", err)
 	}
-	var names []string
-	for name := range view.Topics {
-		if deadLetterName.MatchString(name) && !slices.Contains(drained, name) {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return nil, nil
-	}
-	return o.topo.clusters[cluster].holding(ctx, names)
-}
-
-// holding gives those of the topics that hold records, by name.
-func (c *Cluster) holding(ctx context.Context, topics []string) ([]UnattendedSource, error) {
-	first, err := c.Admin.ListStartOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("start offsets on %s: %w", c.Name, err)
-	}
-	last, err := c.Admin.ListEndOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("end offsets on %s: %w", c.Name, err)
-	}
-	var out []UnattendedSource
-	for _, topic := range slices.Sorted(slices.Values(topics)) {
-		n := int64(0)
-		for partition, end := range last[topic] {
-			if start, ok := first.Lookup(topic, partition); ok && start.Err == nil && end.Err == nil {
-				n += end.Offset - start.Offset
-			}
-		}
-		if n > 0 {
-			out = append(out, UnattendedSource{Cluster: c.Name, Topic: topic, Records: n})
-		}
-	}
-	return out, nil
+	return o.topo.clusters[cluster].broker.unattended(ctx, view, drained)
 }

@@ -330,6 +330,9 @@ func (s *planSet) digest() []byte {
 		for _, part := range []string{it.event, it.route.Cluster, it.route.Topic, it.route.Group} {
 			write([]byte(part))
 		}
+		if it.route.Exchange != "" {
+			write([]byte(it.route.Exchange))
+		}
 		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(it.letters))))
 		for _, l := range it.letters {
 			h.Write(l.id[:])

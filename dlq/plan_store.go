@@ -133,8 +133,8 @@ func writePlan(ctx context.Context, tx pgx.Tx, actor access.Actor, action string
 }
 
 const sqlInsertTarget = `
-INSERT INTO replay_target (replay_id, cluster, topic, group_id, groups)
-VALUES (@replay, @cluster, @topic, @group, @groups) RETURNING id`
+INSERT INTO replay_target (replay_id, cluster, exchange, topic, group_id, groups)
+VALUES (@replay, @cluster, @exchange, @topic, @group, @groups) RETURNING id`
 
 // storeSet writes what the set holds, by COPY.
 func storeSet(ctx context.Context, tx pgx.Tx, id int64, set *planSet, groups map[string]int32) error {
@@ -195,7 +195,7 @@ func storeTargets(ctx context.Context, tx pgx.Tx, id int64, set *planSet, groups
 	for route, reaches := range reached {
 		var target int32
 		err := tx.QueryRow(ctx, sqlInsertTarget, pgx.NamedArgs{
-			"replay": id, "cluster": route.Cluster, "topic": route.Topic, "group": groups[route.Group], "groups": reaches,
+			"replay": id, "cluster": route.Cluster, "exchange": route.Exchange, "topic": route.Topic, "group": groups[route.Group], "groups": reaches,
 		}).Scan(&target)
 		if err != nil {
 			return nil, fmt.Errorf("insert target %s: %w", route.Topic, err)

@@ -2,16 +2,12 @@ package dlq
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // openChunk is a chunk whose sending nobody recorded to the end: its process
@@ -63,7 +59,8 @@ func (s *step) recover(ctx context.Context) (bool, error) {
 const sqlSendingItems = `
 SELECT i.no, i.target_id, i.tries, EXISTS (
   SELECT FROM replay_override o JOIN replay_item_letter l ON l.replay_id = o.replay_id AND l.letter_id = o.letter_id
-  WHERE o.replay_id = i.replay_id AND l.no = i.no)
+  WHERE o.replay_id = i.replay_id AND l.no = i.no), i.letter_id, EXISTS (
+  SELECT FROM event_claim c WHERE c.kind = 1 AND c.holder_id = i.replay_id AND c.item_no = i.no AND c.verdict <> @applied)
 FROM replay_item i WHERE i.replay_id = @id AND i.no BETWEEN @from AND @to AND i.state = 1 ORDER BY i.no`
 
 // lostItem is an item of an open chunk without an answer.
@@ -72,10 +69,12 @@ type lostItem struct {
 	TargetID   int32
 	Tries      int
 	Overridden bool
+	Letter     uuid.UUID // that stands for it
+	Fresh      bool      // some group had no record just before it was sent
 }
 
 func (s *step) recoverChunk(ctx context.Context, c openChunk) error {
-	rows, err := s.r.pool.Query(ctx, sqlSendingItems, pgx.NamedArgs{"id": s.id, "from": c.From, "to": c.To})
+	rows, err := s.r.pool.Query(ctx, sqlSendingItems, pgx.NamedArgs{"id": s.id, "from": c.From, "to": c.To, "applied": int16(AlreadyApplied)})
 	if err != nil {
 		return fmt.Errorf("query unanswered items: %w", err)
 	}
@@ -87,36 +86,35 @@ func (s *step) recoverChunk(ctx context.Context, c openChunk) error {
 	if err != nil {
 		return err
 	}
-	found, trimmed := map[int]sendResult{}, map[int32]bool{}
+	said := map[int32]searched{}
 	for id, ends := range c.Ends {
-		if trimmed[id], err = s.search(ctx, targets[id], ends, found); err != nil {
+		cluster := s.r.clusters[targets[id].Cluster]
+		if cluster == nil {
+			return fmt.Errorf("cluster %s is not configured", targets[id].Cluster)
+		}
+		if said[id], err = cluster.broker.search(ctx, s.id, targets[id], ends); err != nil {
 			return fmt.Errorf("search %s: %w", targets[id].Topic, err)
 		}
 	}
-	return s.recordSearch(ctx, c, lost, targets, found, trimmed)
+	return s.recordSearch(ctx, c, lost, targets, said)
 }
 
-// recordSearch writes what the search found. What is not there was not sent: it
-// is sent again if that is safe whatever happens, which the next judgement says.
-func (s *step) recordSearch(ctx context.Context, c openChunk, lost []lostItem, targets map[int32]sendTarget, found map[int]sendResult, trimmed map[int32]bool) error {
+// recordSearch writes what the search found.
+func (s *step) recordSearch(ctx context.Context, c openChunk, lost []lostItem, targets map[int32]sendTarget, said map[int32]searched) error {
+	judged, err := s.judgeLost(ctx, lost, targets, said)
+	if err != nil {
+		return err
+	}
 	var sent, notSent, unconfirmed, again []*sendItem
 	for _, l := range lost {
 		it := &sendItem{no: l.No, targetID: l.TargetID, tries: l.Tries}
-		topic := targets[l.TargetID].Topic
-		result, there := found[l.No]
-		switch {
-		case there:
-			it.result = &result
+		switch l.settle(it, said[l.TargetID], targets[l.TargetID], judged[l.Letter]) {
+		case itemSent:
 			sent = append(sent, it)
-		case trimmed[l.TargetID]:
-			it.leftOut = replayReason("reason.unconfirmed.gone", "topic", topic)
+		case itemNotSent:
+			notSent = append(notSent, it)
+		case itemUnconfirmed:
 			unconfirmed = append(unconfirmed, it)
-		case l.Overridden:
-			it.leftOut = replayReason("reason.not_sent.not_found", "topic", topic)
-			notSent = append(notSent, it)
-		case l.Tries+1 >= maxTries:
-			it.leftOut = replayReason("reason.not_sent.tries", "tries", l.Tries+1, "topic", topic)
-			notSent = append(notSent, it)
 		default:
 			again = append(again, it)
 		}
@@ -139,6 +137,81 @@ func (s *step) recordSearch(ctx context.Context, c openChunk, lost []lostItem, t
 		_, err := tx.Exec(ctx, sqlChunkState, pgx.NamedArgs{"id": s.id, "from": c.From, "state": 1})
 		return err
 	})
+}
+
+// settle says what becomes of the item: the state that it gets. What a search did
+// not find was not sent, and is sent again if that is safe whatever happens,
+// which the next judgement says. Where a broker cannot be searched, it may be
+// there: it is sent again only if every group is known to have no record of it.
+func (l lostItem) settle(it *sendItem, said searched, target sendTarget, now *Judged) int16 {
+	result, there := said.found[l.No]
+	again := !l.Overridden && l.Tries+1 < maxTries
+	switch {
+	case there:
+		it.result = &result
+		return itemSent
+	case said.never && l.Fresh && now != nil && now.all(AlreadyApplied):
+		it.result = &sendResult{partition: -1, offset: -1} // it took effect
+		return itemSent
+	case said.never && again && now != nil && now.all(Safe):
+		return itemWaiting
+	case said.never:
+		it.leave(replayReason("reason.unconfirmed.queue", "topic", target.place()))
+		return itemUnconfirmed
+	case said.unknown:
+		it.leave(replayReason("reason.unconfirmed.gone", "topic", target.Topic))
+		return itemUnconfirmed
+	case l.Overridden:
+		it.leave(replayReason("reason.not_sent.not_found", "topic", target.Topic))
+		return itemNotSent
+	case !again:
+		it.leave(replayReason("reason.not_sent.tries", "tries", l.Tries+1, "topic", target.Topic))
+		return itemNotSent
+	}
+	return itemWaiting
+}
+
+// all reports that every group that the target reaches has this verdict.
+func (j *Judged) all(v Verdict) bool {
+	n := 0
+	for _, g := range j.Groups {
+		if g.Reached && g.Verdict != v {
+			return false
+		} else if g.Reached {
+			n++
+		}
+	}
+	return n > 0
+}
+
+// judgeLost judges anew the items whose targets cannot be searched, by the letters
+// that stand for them.
+func (s *step) judgeLost(ctx context.Context, lost []lostItem, targets map[int32]sendTarget, said map[int32]searched) (map[uuid.UUID]*Judged, error) {
+	ids := map[Target][]uuid.UUID{}
+	for _, l := range lost {
+		if said[l.TargetID].never {
+			kind := targets[l.TargetID].kind()
+			ids[kind] = append(ids[kind], l.Letter)
+		}
+	}
+	out := map[uuid.UUID]*Judged{}
+	for kind, letters := range ids {
+		subjects, err := s.r.judge.Subjects(ctx, letters)
+		if err != nil {
+			return nil, fmt.Errorf("read letters: %w", err)
+		}
+		for i := range subjects {
+			subjects[i].Holder = s.id
+		}
+		judged, err := s.r.judge.Judge(ctx, subjects, kind)
+		if err != nil {
+			return nil, fmt.Errorf("judge unanswered items: %w", err)
+		}
+		for i := range judged {
+			out[judged[i].LetterID] = &judged[i]
+		}
+	}
+	return out, nil
 }
 
 const sqlSendAgain = `
@@ -170,113 +243,3 @@ func (s *step) sendAgain(ctx context.Context, tx pgx.Tx, items []*sendItem) erro
 // searchTime bounds one search; a target that takes longer fails the step, and
 // its successor searches again.
 const searchTime = 25 * time.Second
-
-// search reads a target from where it ended before the chunk was sent to where
-// it ends now, transactions that were aborted included, and notes our messages.
-// trimmed: some of that is not there any more, so absence proves nothing.
-func (s *step) search(ctx context.Context, target sendTarget, from map[int32]int64, found map[int]sendResult) (trimmed bool, err error) {
-	cluster := s.r.clusters[target.Cluster]
-	if cluster == nil {
-		return false, fmt.Errorf("cluster %s is not configured", target.Cluster)
-	}
-	ctx, cancel := context.WithTimeout(ctx, searchTime)
-	defer cancel()
-	left, trimmed, err := searchRange(ctx, cluster, target.Topic, from)
-	if err != nil || len(left) == 0 {
-		return trimmed, err
-	}
-	offsets := map[int32]kgo.Offset{}
-	for p := range left {
-		offsets[p] = kgo.NewOffset().At(from[p])
-	}
-	client, err := cluster.NewClient(
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{target.Topic: offsets}),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.FetchIsolationLevel(kgo.ReadUncommitted()),
-		kgo.KeepControlRecords(), // a transaction's end may be the last offset
-		kgo.FetchMaxWait(500*time.Millisecond),
-	)
-	if err != nil {
-		return false, err
-	}
-	defer client.Close()
-	for len(left) > 0 {
-		fetches := client.PollFetches(ctx)
-		if err := fetchError(ctx, fetches); err != nil {
-			return false, err
-		}
-		fetches.EachRecord(func(rec *kgo.Record) {
-			if no, ours := s.itemOf(rec); ours {
-				found[no] = sendResult{partition: rec.Partition, offset: rec.Offset}
-			}
-			if rec.Offset+1 >= left[rec.Partition] {
-				delete(left, rec.Partition)
-			}
-		})
-	}
-	return trimmed, nil
-}
-
-// searchRange gives the end offset of each partition that has grown since, and
-// whether any has lost what was appended since.
-func searchRange(ctx context.Context, cluster *Cluster, topic string, from map[int32]int64) (left map[int32]int64, trimmed bool, err error) {
-	starts, err := cluster.Admin.ListStartOffsets(ctx, topic)
-	if err != nil {
-		return nil, false, fmt.Errorf("start offsets: %w", err)
-	}
-	ends, err := cluster.Admin.ListEndOffsets(ctx, topic)
-	if err != nil {
-		return nil, false, fmt.Errorf("end offsets: %w", err)
-	}
-	left = map[int32]int64{}
-	ends.Each(func(o kadm.ListedOffset) { // a partition may have been added, and the key have chosen it
-		if _, known := from[o.Partition]; !known && o.Partition >= 0 && len(from) > 0 {
-			from[o.Partition] = 0
-		}
-	})
-	for p, at := range from {
-		start, _ := starts.Lookup(topic, p)
-		end, there := ends.Lookup(topic, p)
-		switch err := errors.Join(start.Err, end.Err); {
-		case !there || topicGone(err):
-			trimmed = true // the topic is gone
-		case err != nil:
-			return nil, false, fmt.Errorf("offsets of partition %d: %w", p, err)
-		case start.Offset > at || end.Offset < at: // trimmed, or a new topic of that name
-			trimmed = true
-		case end.Offset > at:
-			left[p] = end.Offset
-		}
-	}
-	return left, trimmed, nil
-}
-
-func topicGone(err error) bool {
-	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
-}
-
-func fetchError(ctx context.Context, fetches kgo.Fetches) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("not read to the end: %w", err)
-	}
-	for _, e := range fetches.Errors() {
-		if !kerr.IsRetriable(e.Err) {
-			return fmt.Errorf("partition %d: %w", e.Partition, e.Err)
-		}
-	}
-	return nil
-}
-
-// itemOf reads which item of this replay a record is.
-func (s *step) itemOf(rec *kgo.Record) (no int, ours bool) {
-	var replay int64
-	for _, h := range rec.Headers {
-		switch h.Key {
-		case HeaderReplay:
-			replay, _ = strconv.ParseInt(string(h.Value), 10, 64) // 0, and not ours, where it is none
-		case HeaderItem:
-			no, _ = strconv.Atoi(string(h.Value))
-		}
-	}
-	return no, replay == s.id && no > 0
-}

@@ -14,7 +14,7 @@ const claimReplay = 1
 
 const (
 	sqlItemsSent = `
-UPDATE replay_item i SET state = 2, sent_partition = u.part, sent_offset = u.off, sent_at = now()
+UPDATE replay_item i SET state = 2, sent_partition = nullif(u.part, -1), sent_offset = nullif(u.off, -1), sent_at = now()
 FROM unnest(@nos::int[], @parts::int[], @offs::bigint[]) u(no, part, off)
 WHERE i.replay_id = @id AND i.no = u.no AND i.state = 1`
 	sqlCountSent   = `UPDATE replay SET sent = sent + @n WHERE id = @id`

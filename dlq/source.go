@@ -8,12 +8,16 @@ import (
 	"oncemore/dlq/dialect"
 )
 
-// DrainSource is what is drained: the topics that match Pattern, and what the
-// config says of them.
+// DrainSource is what is drained: the topics or queues that match Pattern, and
+// what the config says of them.
 type DrainSource struct {
 	Pattern    string // * stands for any characters, ? for one
 	Configured dialect.Configured
+	Copy       bool // RabbitMQ: the messages are copied and stay in their queue
 }
+
+// exact reports a pattern that is one name.
+func (s DrainSource) exact() bool { return !strings.ContainsAny(s.Pattern, "*?") }
 
 // sourcePattern is a source ready to match.
 type sourcePattern struct {

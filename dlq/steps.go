@@ -169,15 +169,15 @@ type step struct {
 	epoch     int
 	idle      int
 	log       *slog.Logger
-	senders   map[string]*sender // by cluster
-	ahead     *preparing         // nil: nothing is read ahead
-	watched   time.Time          // when outcomes were last looked for
-	watchTook time.Duration      // and how long that took
-	silence   time.Time          // since when something that has to be asked does not answer; zero: it does
-	unheard   Reason             // what that is
-	now       standing           // as last read
-	sendAt    time.Time          // by the rate nothing is sent before
-	taken     int                // items of the last chunk
+	senders   map[string]sender // by cluster
+	ahead     *preparing        // nil: nothing is read ahead
+	watched   time.Time         // when outcomes were last looked for
+	watchTook time.Duration     // and how long that took
+	silence   time.Time         // since when something that has to be asked does not answer; zero: it does
+	unheard   Reason            // what that is
+	now       standing          // as last read
+	sendAt    time.Time         // by the rate nothing is sent before
+	taken     int               // items of the last chunk
 }
 
 const sqlFenceStep = `
