@@ -23,6 +23,7 @@ import (
 type Env struct {
 	Postgres string // address of a server whose user may create databases
 	Kafka    string // host:port
+	Rabbit   string // amqp://…; for the benchmark of that name alone
 	Rounds   int    // the median of so many counts; 0 is 3
 	Out      io.Writer
 }
@@ -120,7 +121,12 @@ func unique(prefix string) string {
 // until asks every few milliseconds, so that the end of a round is not missed
 // by much.
 func until(ctx context.Context, done func() (bool, error)) error {
-	tick := time.NewTicker(5 * time.Millisecond)
+	return untilEvery(ctx, 5*time.Millisecond, done)
+}
+
+// untilEvery is until for questions that cost the measured something.
+func untilEvery(ctx context.Context, every time.Duration, done func() (bool, error)) error {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		ok, err := done()
