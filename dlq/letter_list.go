@@ -66,9 +66,14 @@ func (l *Letters) List(ctx context.Context, f LetterFilter, p Page) (LetterPage,
 	if err != nil {
 		return LetterPage{}, err
 	}
+	return l.list(ctx, f, p.Cursor, rows)
+}
+
+func (l *Letters) list(ctx context.Context, f LetterFilter, came string, rows int) (LetterPage, error) {
 	place := startOf(f)
-	if p.Cursor != "" {
-		if place, err = decodeCursor(p.Cursor, f); err != nil {
+	if came != "" {
+		var err error
+		if place, err = decodeCursor(came, f); err != nil {
 			return LetterPage{}, err
 		}
 	}
@@ -78,13 +83,13 @@ func (l *Letters) List(ctx context.Context, f LetterFilter, p Page) (LetterPage,
 	}
 	q.place(place)
 	if f.Compared() {
-		return l.listCompared(ctx, f, q, place, p.Cursor, rows)
+		return l.listCompared(ctx, f, q, place, came, rows)
 	}
 	items, err := l.read(ctx, q.ids(place.direction), q.named(rows+1), place.direction)
 	if err != nil {
 		return LetterPage{}, err
 	}
-	return letterPage(items, f, p.Cursor, place.direction, rows), nil
+	return letterPage(items, f, came, place.direction, rows), nil
 }
 
 // startOf is the place before the first letter of a list.
