@@ -77,6 +77,7 @@ func Run(t *testing.T, broker Broker, emptyDatabase func(testing.TB) string) {
 		{"order holds within a partition, also through retries", orderHolds},
 		{"a duplicate in the batch takes no effect", duplicateInBatch},
 		{"a duplicate across batches takes no effect", duplicateAcross},
+		{"ten thousand copies of one event take effect once", manyCopies},
 		{"permanent goes to the dead letter at once", permanent},
 		{"exhausted retries go to the dead letter", exhausted},
 		{"a message without event id is a dead letter", missingEventID},

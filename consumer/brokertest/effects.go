@@ -128,6 +128,24 @@ func duplicateAcross(s *shop) {
 	s.noLetters()
 }
 
+// manyCopies delivers one event over and over, to workers that meet at its record.
+func manyCopies(s *shop) {
+	const n, partitions = 10_000, 4
+	s.open(partitions)
+	copies := make([]Message, n)
+	for i := range copies {
+		copies[i] = order(1).on(i % partitions)
+	}
+	s.publish(copies...)
+	all := s.crew(func(func(consumer.Event) int) consumer.Config[pgstore.Tx] { return s.config(addPoints) })
+	s.settled()
+	s.effectsOnce(1)
+	s.noLetters()
+	if st := all.status(); st.Consumed != 1 || st.Duplicates != n-1 || st.Retried != 0 {
+		s.Errorf("consumed %d, duplicates %d, retried %d", st.Consumed, st.Duplicates, st.Retried)
+	}
+}
+
 func discarded(s *shop) {
 	m := s.run(s.config(func(ctx context.Context, tx pgstore.Tx, ev consumer.Event) error {
 		if err := addPoints(ctx, tx, ev); err != nil {

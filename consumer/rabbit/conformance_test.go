@@ -137,6 +137,7 @@ func (b *broker) Group(*testing.T) string { return testkit.Name("points") }
 
 func (b *broker) Publish(t *testing.T, topic string, messages ...brokertest.Message) {
 	t.Helper()
+	var confirms []*amqp.DeferredConfirmation
 	for _, m := range messages {
 		p := amqp.Publishing{Body: m.Value, Headers: amqp.Table{}, DeliveryMode: amqp.Persistent}
 		for _, h := range m.Headers {
@@ -145,17 +146,30 @@ func (b *broker) Publish(t *testing.T, topic string, messages ...brokertest.Mess
 				p.Headers[h.Name] = nil
 			}
 		}
-		b.send(t, topic, p)
+		confirms = append(confirms, b.begin(t, topic, p))
+	}
+	for _, confirm := range confirms {
+		confirmed(t, topic, confirm)
 	}
 }
 
 // send publishes to a queue and waits for the confirmation.
 func (b *broker) send(t *testing.T, name string, p amqp.Publishing) {
 	t.Helper()
+	confirmed(t, name, b.begin(t, name, p))
+}
+
+func (b *broker) begin(t *testing.T, name string, p amqp.Publishing) *amqp.DeferredConfirmation {
+	t.Helper()
 	confirm, err := b.queue(name).publish.PublishWithDeferredConfirm("", name, true, false, p)
 	if err != nil {
 		t.Fatalf("publish to %s: %v", name, err)
 	}
+	return confirm
+}
+
+func confirmed(t *testing.T, name string, confirm *amqp.DeferredConfirmation) {
+	t.Helper()
 	if ok, err := confirm.WaitContext(t.Context()); err != nil || !ok {
 		t.Fatalf("publish to %s: confirmed %t, %v", name, ok, err)
 	}
