@@ -92,11 +92,6 @@ func (d dialect) ordered(query string, s shape, kinds []kind) string {
 
 // totals sums a side up per currency, rows without a key apart.
 func (d dialect) totals(query string, s shape) string {
-	var missing []string
-	for _, c := range s.key {
-		missing = append(missing, "side."+d.quote(c.name)+" is null")
-	}
-	lost := "case when " + strings.Join(missing, " or ") + " then 1 else 0 end"
 	amount := "null"
 	if s.amount.name != "" {
 		amount = "sum(side." + d.quote(s.amount.name) + ")"
@@ -104,6 +99,15 @@ func (d dialect) totals(query string, s shape) string {
 			amount += "::text"
 		}
 	}
-	return "select " + d.currency(s.currency) + ", " + lost + ", count(*), " + amount +
+	return "select " + d.currency(s.currency) + ", " + d.keyless(s) + ", count(*), " + amount +
 		" from (" + query + ") side group by 1, 2"
+}
+
+// keyless writes 1 for a row that lacks a part of its key.
+func (d dialect) keyless(s shape) string {
+	var missing []string
+	for _, c := range s.key {
+		missing = append(missing, "side."+d.quote(c.name)+" is null")
+	}
+	return "case when " + strings.Join(missing, " or ") + " then 1 else 0 end"
 }

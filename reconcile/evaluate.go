@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -15,28 +16,35 @@ type outcome struct {
 // evaluate compares a window, reads again what does not match, and books every
 // key in a line of the proof.
 func (c *comparison) evaluate(ctx context.Context, core interval, now time.Time, most int) (*outcome, error) {
-	tally, candidates, more, err := c.segment(ctx, core, most)
+	tally, keys, more, err := c.candidates(ctx, core, most)
 	if err != nil {
 		return nil, err
 	}
-	keys := make([][]byte, len(candidates))
-	inside := make(map[string]map[string]Amount, len(candidates))
-	for i, cand := range candidates {
-		keys[i], inside[string(cand.key)] = cand.key, cand.inside
-	}
-	found, err := c.reread(ctx, keys, now)
+	found, err := c.reread(ctx, keys, core, now)
 	if err != nil {
 		return nil, err
 	}
 	o := &outcome{tally: tally, more: more}
 	for _, f := range found {
-		c.settle(o, f, inside[string(f.Encoded)], core)
+		c.settle(o, f, core)
 	}
 	return o, nil
 }
 
+// candidates finds the keys of a window that are worth a second look, by the
+// plan of the run.
+func (c *comparison) candidates(ctx context.Context, core interval, most int) (*Tally, [][]byte, bool, error) {
+	if c.plan == PlanJoin {
+		t, keys, more, err := c.joined(ctx, core, most)
+		if !errors.Is(err, errManyRows) {
+			return t, keys, more, err
+		}
+	}
+	return c.segment(ctx, core, most)
+}
+
 // settle books what a key contributes to the window's difference.
-func (c *comparison) settle(o *outcome, f Finding, inside map[string]Amount, core interval) {
+func (c *comparison) settle(o *outcome, f Finding, core interval) {
 	line := string(f.Type)
 	switch {
 	case f.Type != "":
@@ -50,13 +58,13 @@ func (c *comparison) settle(o *outcome, f Finding, inside map[string]Amount, cor
 	if f.Type == "" && core.holds(f.anchor()) {
 		o.tally.Matched++
 	}
-	for currency, amount := range inside {
+	for currency, amount := range f.inside {
 		o.tally.line(line, currency, 1, amount)
 	}
 	if f.Type == "" {
 		return
 	}
-	if len(inside) == 0 {
+	if len(f.inside) == 0 {
 		o.tally.line(line, f.Currency, 1, Amount{})
 	}
 	o.findings = append(o.findings, f)

@@ -10,6 +10,8 @@ type Finding struct {
 	Currency   string
 	Difference Amount // what is missing in effect; negative: too much
 	Sides      [3]FindingSide
+
+	inside map[string]Amount // what it contributes to the window's difference, by currency
 }
 
 // FindingSide is what one party has for a key, windows left aside.

@@ -110,14 +110,14 @@ func appendRaw(k kind, part string) ([]byte, error) {
 
 // reread reads keys in full on all sides, without the window, and says what is
 // wrong with each. What is whole has an empty type. The answers are in the order
-// of their keys.
-func (c *comparison) reread(ctx context.Context, keys [][]byte, now time.Time) ([]Finding, error) {
+// of their keys; core is the window that they contribute to.
+func (c *comparison) reread(ctx context.Context, keys [][]byte, core interval, now time.Time) ([]Finding, error) {
 	keys = slices.Clone(keys)
 	slices.SortFunc(keys, bytes.Compare)
 	keys = slices.CompactFunc(keys, bytes.Equal)
 	var all []Finding
 	for batch := range slices.Chunk(keys, lookupKeys) {
-		found, err := c.rereadBatch(ctx, batch, now)
+		found, err := c.rereadBatch(ctx, batch, core, now)
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +126,7 @@ func (c *comparison) reread(ctx context.Context, keys [][]byte, now time.Time) (
 	return all, nil
 }
 
-func (c *comparison) rereadBatch(ctx context.Context, keys [][]byte, now time.Time) ([]Finding, error) {
+func (c *comparison) rereadBatch(ctx context.Context, keys [][]byte, core interval, now time.Time) ([]Finding, error) {
 	parts := make([][]string, len(keys))
 	for i, key := range keys {
 		var err error
@@ -139,7 +139,7 @@ func (c *comparison) rereadBatch(ctx context.Context, keys [][]byte, now time.Ti
 		found[i] = Finding{Key: parts[i], Encoded: keys[i]}
 	}
 	streams, wait := c.lookUp(ctx, parts)
-	err := merge(ctx, streams, everything, func(key []byte, g *groups) error {
+	err := merge(ctx, streams, core, func(key []byte, g *groups) error {
 		// A database may find more than was asked for, such as EVT-1 for evt-1.
 		if i, ok := slices.BinarySearchFunc(keys, key, bytes.Compare); ok {
 			c.judge(&found[i], g, now)
@@ -159,6 +159,7 @@ func (c *comparison) rereadBatch(ctx context.Context, keys [][]byte, now time.Ti
 func (c *comparison) judge(f *Finding, g *groups, now time.Time) {
 	f.Type, f.Difference, _ = c.rules.compare(g)
 	f.Currency = g.currency()
+	f.inside = contribution(g)
 	for p := range g {
 		f.Sides[p] = findingSide(&g[p])
 	}

@@ -90,6 +90,11 @@ func TestEvaluateAgreesWithNaiveJoin(t *testing.T) {
 			for _, effect := range []string{"pg", "my"} {
 				text := jobText(consumed, effect, strings.Replace(matchOne, "one_to_one", string(mode), 1))
 				comparisons[string(mode)+" "+consumed+" "+effect] = b.compare(parseJob(t, text))
+				if fits, _ := joinFits(parseJob(t, text), b.named); fits {
+					joined := b.compare(parseJob(t, text))
+					joined.plan = PlanJoin
+					comparisons["joined "+string(mode)] = joined
+				}
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func (s *step) recheck(ctx context.Context, open []known) error {
 	for i, k := range open {
 		keys[i] = k.Key
 	}
-	found, err := s.c.reread(ctx, keys, s.r.opts.Clock())
+	found, err := s.c.reread(ctx, keys, everything, s.r.opts.Clock())
 	if err != nil {
 		return err
 	}

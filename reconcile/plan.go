@@ -33,6 +33,12 @@ func joinFits(job *Job, databases map[string]Database) (bool, string) {
 			return false, fmt.Sprintf("%s is on %s and %s on %s", Consumed, name, p, other)
 		}
 	}
+	if job.Outbox != nil {
+		return false, "there are three sides"
+	}
+	if job.Match.Mode == OneToMany {
+		return false, "a key may have several effects"
+	}
 	if databases[name].MySQL != nil {
 		return false, name + " is MySQL, which has no full join"
 	}

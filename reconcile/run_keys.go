@@ -17,7 +17,7 @@ func (s *step) recheckKeys(ctx context.Context) error {
 			return err
 		}
 	}
-	found, err := s.c.reread(ctx, keys, s.r.opts.Clock())
+	found, err := s.c.reread(ctx, keys, everything, s.r.opts.Clock())
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 // that is the same for all segments of a run.
 type comparison struct {
 	job   *Job
+	plan  string
 	rules rules
 	sides map[Party]*openSide
 	kinds []kind
@@ -60,7 +61,9 @@ func openParty(ctx context.Context, job *Job, p Party, databases map[string]Data
 	}
 	s := &openSide{Side: side, party: p, db: db.reader()}
 	var err error
-	if s.shape, err = s.describe(ctx, job, s.windowed(column{class: classInstant}, interval{}), "query"); err != nil {
+	var st bound
+	st.text = s.windowed(&st, column{class: classInstant}, interval{})
+	if s.shape, err = s.describe(ctx, job, st, "query"); err != nil {
 		return nil, err
 	}
 	s.lookup, err = s.describe(ctx, job, s.looked(job, make([]kind, len(job.Key)), [][]string{make([]string, len(job.Key))}), "lookup")
@@ -79,11 +82,14 @@ func (s *openSide) describe(ctx context.Context, job *Job, st bound, what string
 	return sh, nil
 }
 
-// windowed binds the side's query to a window.
-func (s *openSide) windowed(timeColumn column, w interval) bound {
+// timeCasts give a time's parameter the type of the column it is compared with.
+var timeCasts = map[class]string{classLocal: "::timestamp", classInstant: "::timestamptz"}
+
+// windowed binds the side's query to a window; its parameters follow those that
+// st has.
+func (s *openSide) windowed(st *bound, timeColumn column, w interval) string {
 	d := s.db.dialect()
-	var st bound
-	st.text, _ = bind(d, s.Query, windowParams, func(name string) string {
+	text, _ := bind(d, s.Query, windowParams, func(name string) string {
 		at := w.from
 		if name == "to" {
 			at = w.to
@@ -92,32 +98,41 @@ func (s *openSide) windowed(timeColumn column, w interval) bound {
 		if d == mysql {
 			return "?"
 		}
-		return "$" + strconv.Itoa(len(st.args)) + map[class]string{classLocal: "::timestamp", classInstant: "::timestamptz"}[timeColumn.class]
+		return "$" + strconv.Itoa(len(st.args)) + timeCasts[timeColumn.class]
 	})
-	return st
+	return text
+}
+
+// instants are a window's edges as arguments.
+func (s *openSide) instants(w interval) []any {
+	return []any{
+		s.db.instant(time.UnixMicro(w.from).UTC(), s.shape.time, s.Zone),
+		s.db.instant(time.UnixMicro(w.to).UTC(), s.shape.time, s.Zone),
+	}
 }
 
 // segment compares one window in one state of each database. It returns what it
 // counted, and the keys that are worth a second look, up to most; more tells
 // whether there were more.
-func (c *comparison) segment(ctx context.Context, core interval, most int) (t *Tally, found []candidate, more bool, err error) {
+func (c *comparison) segment(ctx context.Context, core interval, most int) (t *Tally, found [][]byte, more bool, err error) {
 	t = newTally()
-	wide := interval{core.from - c.job.Window.Overlap.Microseconds(), core.to + c.job.Window.Overlap.Microseconds()}
+	wide := c.wide(core)
 	ctx, cancel := context.WithCancelCause(ctx)
 	streams := map[Party]stream{}
 	var reading errgroup.Group
-	controls := map[Party]*control{}
+	controls := map[Party]*Tally{}
 	for party, side := range c.sides {
-		controls[party] = &control{totals: map[string]Total{}, keyless: map[string]Total{}}
+		controls[party] = newTally()
 		pipe, done := side.read(ctx, c, core, wide, controls[party])
 		streams[party] = pipe
 		reading.Go(done)
 	}
 	err = merge(ctx, streams, core, func(key []byte, g *groups) error {
-		if kept := c.weigh(t, key, g, core); kept != nil {
-			if more = len(found) >= most; !more {
-				found = append(found, *kept)
-			}
+		if c.weigh(t, g, core) {
+			return nil
+		}
+		if more = len(found) >= most; !more {
+			found = append(found, bytes.Clone(key))
 		}
 		return nil
 	})
@@ -126,21 +141,21 @@ func (c *comparison) segment(ctx context.Context, core interval, most int) (t *T
 		err = failed
 	}
 	for party, ctl := range controls {
-		t.Control[party], t.Keyless[party] = ctl.totals, ctl.keyless
+		t.Control[party], t.Keyless[party] = ctl.Control[party], ctl.Keyless[party]
 	}
 	return t, found, more, err
 }
 
-// weigh books a key and returns it if it is worth a second look.
-func (c *comparison) weigh(t *Tally, key []byte, g *groups, core interval) *candidate {
+// weigh books a key. False: it is worth a second look.
+func (c *comparison) weigh(t *Tally, g *groups, core interval) bool {
 	if !g.inside() {
-		return nil // it belongs to a neighbour
+		return true // it belongs to a neighbour
 	}
 	for p := range g {
 		t.book(Party(p), &g[p])
 	}
 	if !c.rules.quick(g) {
-		return &candidate{bytes.Clone(key), contribution(g)}
+		return false
 	}
 	if core.holds(g.anchor()) {
 		t.Matched++
@@ -150,7 +165,7 @@ func (c *comparison) weigh(t *Tally, key []byte, g *groups, core interval) *cand
 			t.line(LineEdge, currency, 1, amount)
 		}
 	}
-	return nil
+	return true
 }
 
 func (t *Tally) book(p Party, g *group) {
@@ -168,22 +183,19 @@ func (t *Tally) count(p Party, currency string, rows part) {
 	t.Totals[p][currency] = Total{have.Rows + rows.rows, have.Amount.Add(rows.sum.value())}
 }
 
-// control is what a database itself sums up.
-type control struct{ totals, keyless map[string]Total }
-
 var errIgnoresWindow = errors.New("the query gives rows outside of :from and :to: it has to filter by the column that match names as its time")
 
 // read opens a state of the side's database, sums up the core and streams the
 // wide window. done waits for the end.
-func (s *openSide) read(ctx context.Context, c *comparison, core, wide interval, into *control) (stream, func() error) {
+func (s *openSide) read(ctx context.Context, c *comparison, core, wide interval, into *Tally) (stream, func() error) {
 	finished := make(chan error, 1)
 	pipe := newPump(ctx, func(ctx context.Context, emit func(record) error) error {
 		err := s.db.snapshot(ctx, c.job.Limits, func(state snapshot) error {
 			if err := s.sumUp(ctx, state, core, into); err != nil {
 				return err
 			}
-			st := s.windowed(s.shape.time, wide)
-			st.text = s.db.dialect().ordered(st.text, s.shape, c.kinds)
+			var st bound
+			st.text = s.db.dialect().ordered(s.windowed(&st, s.shape.time, wide), s.shape, c.kinds)
 			return state.scan(ctx, st, s.shape, c.kinds, s.Zone, func(r record) error {
 				if !wide.holds(r.at) {
 					return errIgnoresWindow
@@ -201,25 +213,11 @@ func (s *openSide) read(ctx context.Context, c *comparison, core, wide interval,
 }
 
 // sumUp reads the control totals.
-func (s *openSide) sumUp(ctx context.Context, state snapshot, core interval, into *control) error {
-	st := s.windowed(s.shape.time, core)
-	st.text = s.db.dialect().totals(st.text, s.shape)
+func (s *openSide) sumUp(ctx context.Context, state snapshot, core interval, into *Tally) error {
+	var st bound
+	st.text = s.db.dialect().totals(s.windowed(&st, s.shape.time, core), s.shape)
 	return state.texts(ctx, st, func(v []*string) error {
-		rows, err := strconv.ParseInt(*v[2], 10, 64)
-		if err != nil {
-			return err
-		}
-		total := Total{Rows: rows}
-		if v[3] != nil {
-			if total.Amount, err = ParseAmount(*v[3]); err != nil {
-				return err
-			}
-		}
-		if *v[1] == "1" {
-			into.keyless[*v[0]] = total
-		} else {
-			into.totals[*v[0]] = total
-		}
-		return nil
+		_, err := into.control(s.party, v)
+		return err
 	})
 }

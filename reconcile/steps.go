@@ -186,8 +186,11 @@ func (s *step) open(ctx context.Context) (err error) {
 	if s.job, err = def.Parse(); err != nil {
 		return err
 	}
-	s.c, err = prepare(ctx, s.job, s.r.databases)
-	return err
+	if s.c, err = prepare(ctx, s.job, s.r.databases); err != nil {
+		return err
+	}
+	s.c.plan = s.row.Plan
+	return nil
 }
 
 const sqlHandOver = `UPDATE reconcile_run SET lease_until = NULL WHERE id = @id`

@@ -1,12 +1,5 @@
 package reconcile
 
-// candidate is a key that is worth a second look, with what it contributes to
-// the difference of the window, by currency.
-type candidate struct {
-	key    []byte
-	inside map[string]Amount
-}
-
 // contribution is how much consumed exceeds effect within the window because of
 // a key, by currency; zero ones are left out.
 func contribution(g *groups) map[string]Amount {
