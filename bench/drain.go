@@ -62,28 +62,34 @@ func (e Env) drain(ctx context.Context, pool *pgxpool.Pool) (rate, error) {
 		return rate{}, err
 	}
 	defer remove()
-	set, err := dialect.Load()
-	if err != nil {
-		return rate{}, err
-	}
-	cluster, err := dlq.NewCluster("bench", kgo.SeedBrokers(e.Kafka))
+	drainer, cluster, err := e.drainer(pool, topic)
 	if err != nil {
 		return rate{}, err
 	}
 	defer cluster.Close()
-	drainer := dlq.NewDrainer(dlq.DrainerConfig{
+	return timeDrain(ctx, drainer)
+}
+
+// drainer drains one topic; the caller closes the cluster after it.
+func (e Env) drainer(pool *pgxpool.Pool, topic string) (*dlq.Drainer, *dlq.Cluster, error) {
+	set, err := dialect.Load()
+	if err != nil {
+		return nil, nil, err
+	}
+	cluster, err := dlq.NewCluster("bench", kgo.SeedBrokers(e.Kafka))
+	if err != nil {
+		return nil, nil, err
+	}
+	return dlq.NewDrainer(dlq.DrainerConfig{
 		Pool: pool, Cluster: cluster, Sources: []dlq.DrainSource{{Pattern: topic}}, Dialects: set,
 		Log: slog.New(slog.DiscardHandler), Group: unique("bench-drain"),
-	})
-	return timeDrain(ctx, drainer)
+	}), cluster, nil
 }
 
 // timeDrain measures from the first stored batch to the last.
 func timeDrain(ctx context.Context, drainer *dlq.Drainer) (rate, error) {
-	running, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- drainer.Run(running) }()
-	defer func() { stop(); <-ended }()
+	stop := background(ctx, drainer.Run)
+	defer stop()
 	first := int64(0)
 	if err := until(ctx, func() (bool, error) { first = stored(drainer); return first > 0, nil }); err != nil {
 		return rate{}, err
@@ -146,9 +152,11 @@ func copyOut(ctx context.Context, pool *pgxpool.Pool, table string, into *bytes.
 	return nil
 }
 
+// deadStack has 4 KB.
+var deadStack = strings.Repeat("\tat com.shop.points.PointsListener.onMessage(PointsListener.java:42)\n", 60)
+
 // deadLetters are as Spring Kafka publishes them: 20 kinds of error.
 func deadLetters(n int) []*kgo.Record {
-	stack := strings.Repeat("\tat com.shop.points.PointsListener.onMessage(PointsListener.java:42)\n", 60)
 	filler := strings.Repeat("x", 900)
 	records := make([]*kgo.Record, n)
 	for i := range records {
@@ -159,7 +167,7 @@ func deadLetters(n int) []*kgo.Record {
 				{Key: "event-id", Value: []byte(eventID(i))},
 				{Key: "kafka_dlt-exception-fqcn", Value: []byte(class)},
 				{Key: "kafka_dlt-exception-message", Value: fmt.Appendf(nil, "rule %d not found", i)},
-				{Key: "kafka_dlt-exception-stacktrace", Value: []byte(class + ": rule not found\n" + stack)},
+				{Key: "kafka_dlt-exception-stacktrace", Value: []byte(class + ": rule not found\n" + deadStack)},
 				{Key: "kafka_dlt-original-topic", Value: []byte("order.paid")},
 				{Key: "kafka_dlt-original-partition", Value: binary.BigEndian.AppendUint32(nil, uint32(i%drainPartitions))},
 				{Key: "kafka_dlt-original-offset", Value: binary.BigEndian.AppendUint64(nil, uint64(i))},

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -132,36 +131,9 @@ func timeRelay(ctx context.Context, relay *outbox.Relay) (rate, error) {
 }
 
 func (e Env) rawProducer(ctx context.Context) (rate, error) {
-	topic := unique("bench-raw")
-	remove, err := e.topic(ctx, topic, outboxPartitions, nil)
-	if err != nil {
-		return rate{}, err
-	}
-	defer remove()
-	client, err := kgo.NewClient(kgo.SeedBrokers(e.Kafka), kgo.DefaultProduceTopic(topic), kgo.RequiredAcks(kgo.AllISRAcks()))
-	if err != nil {
-		return rate{}, err
-	}
-	defer client.Close()
-	if err := client.ProduceSync(ctx, &kgo.Record{Value: []byte("warm")}).FirstErr(); err != nil {
-		return rate{}, err
-	}
 	records := orders(outboxRows)
-	var failed atomic.Pointer[error]
-	began := time.Now()
 	for i, r := range records {
 		r.Key = []byte(strconv.Itoa(i % outboxKeys))
-		client.Produce(ctx, r, func(_ *kgo.Record, err error) {
-			if err != nil {
-				failed.Store(&err)
-			}
-		})
 	}
-	if err := client.Flush(ctx); err != nil {
-		return rate{}, err
-	}
-	if err := failed.Load(); err != nil {
-		return rate{}, *err
-	}
-	return rate{outboxRows, time.Since(began)}, nil
+	return e.produce(ctx, records)
 }

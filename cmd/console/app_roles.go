@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/riverqueue/river"
@@ -156,7 +158,7 @@ const (
 )
 
 func (a *app) startJobs(ctx context.Context, start starter) {
-	start("replays", a.runRiver)
+	start("replays", func(ctx context.Context) error { return workReplays(ctx, a.pool, a.replays, a.log, a.clock) })
 	start("replays looked after", func(ctx context.Context) error { a.replays.Run(ctx); return nil })
 	start("fold", func(ctx context.Context) error { dlq.RunFold(ctx, a.pool, a.log, foldEvery); return nil })
 	start("judge", func(ctx context.Context) error { a.judge.RunJudge(ctx, a.log, a.judgeStale); return nil })
@@ -166,16 +168,16 @@ func (a *app) startJobs(ctx context.Context, start starter) {
 	a.startRetention(start)
 }
 
-// runRiver works the steps of replays. A step is fenced by its replay's epoch,
+// workReplays works the steps of replays. A step is fenced by its replay's epoch,
 // so one that is rescued while it still runs changes nothing.
-func (a *app) runRiver(ctx context.Context) error {
+func workReplays(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays, log *slog.Logger, clock func() time.Time) error {
 	workers := river.NewWorkers()
-	a.replays.AddWorkers(workers)
-	client, err := river.NewClient(riverpgxv5.New(a.pool), &river.Config{
+	replays.AddWorkers(workers)
+	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Queues:               map[string]river.QueueConfig{dlq.ReplayQueue: {MaxWorkers: 8}},
 		Workers:              workers,
-		Logger:               riverLog(a.log, a.clock),
-		ErrorHandler:         jobErrors{a.log},
+		Logger:               riverLog(log, clock),
+		ErrorHandler:         jobErrors{log},
 		RescueStuckJobsAfter: 2 * time.Minute,
 		FetchPollInterval:    200 * time.Millisecond,
 	})

@@ -1,15 +1,21 @@
 package main
 
 import (
+	"context"
 	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"oncemore/bench"
+	"oncemore/dlq"
 )
 
 type benchCmd struct {
-	What     []string `arg:"" optional:"" help:"consume, spring, memory, drain, outbox; all if absent." enum:"consume,spring,memory,drain,outbox"`
+	What     []string `arg:"" optional:"" help:"consume, rabbit, spring, memory, drain, outbox, replay; all if absent." enum:"consume,rabbit,spring,memory,drain,outbox,replay"`
 	Postgres string   `help:"Server whose user may create databases." required:"" env:"ONCEMORE_POSTGRES_URL" placeholder:"URL"`
 	Kafka    string   `help:"Broker." required:"" env:"ONCEMORE_KAFKA" placeholder:"HOST:PORT"`
+	Rabbit   string   `help:"RabbitMQ; without it rabbit is not measured." env:"ONCEMORE_RABBITMQ4" placeholder:"URL"`
 	Spring   string   `help:"Jar of interop/spring-consumer; beside Spring nothing is measured without it." env:"ONCEMORE_INTEROP" placeholder:"FILE"`
 	Backlog  int      `help:"Records of 1 KB that memory is measured with." default:"300000"`
 	Rounds   int      `help:"The median of so many counts." default:"3"`
@@ -17,12 +23,17 @@ type benchCmd struct {
 
 // Run prints figures and one RATIO line per benchmark.
 func (c benchCmd) Run(e *edge) error {
-	env := bench.Env{Postgres: c.Postgres, Kafka: c.Kafka, Rounds: c.Rounds, Out: e.out}
+	env := bench.Env{Postgres: c.Postgres, Kafka: c.Kafka, Rabbit: c.Rabbit, Rounds: c.Rounds, Out: e.out}
 	if c.wants("consume") {
 		for _, partitions := range []int32{1, 4} {
 			if err := bench.Consume(e.ctx, env, partitions); err != nil {
 				return err
 			}
+		}
+	}
+	if slices.Contains(c.What, "rabbit") || c.wants("rabbit") && c.Rabbit != "" {
+		if err := bench.Rabbit(e.ctx, env); err != nil {
+			return err
 		}
 	}
 	if slices.Contains(c.What, "spring") || c.wants("spring") && c.Spring != "" {
@@ -43,7 +54,14 @@ func (c benchCmd) Run(e *edge) error {
 		}
 	}
 	if c.wants("outbox") {
-		return env.Outbox(e.ctx)
+		if err := env.Outbox(e.ctx); err != nil {
+			return err
+		}
+	}
+	if c.wants("replay") {
+		return env.Replay(e.ctx, func(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays) error {
+			return workReplays(ctx, pool, replays, e.log, time.Now)
+		})
 	}
 	return nil
 }
