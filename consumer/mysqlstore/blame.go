@@ -106,6 +106,11 @@ func errorNumber(err error) uint16 {
 // takenRecord reports that err is a violation of our unique key, and of no other.
 func takenRecord(err error) bool { return DuplicateKey(err) == uniqueKey }
 
+// archivedRecord reports that our guard refused the record.
+func archivedRecord(err error) bool {
+	return takenRecord(err) && strings.Contains(err.Error(), Archive)
+}
+
 // DuplicateKey is the name of the unique key that err says was violated (1062),
 // PRIMARY included; "" for any other error. A handler may leave such an error
 // behind: it undoes no more than its own statement.

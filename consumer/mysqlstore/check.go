@@ -29,7 +29,8 @@ LEFT JOIN information_schema.columns g
 WHERE t.table_schema = DATABASE() AND t.table_name = 'mq_consume_record'`
 
 // Check says whether mq_consume_record can keep records of the group; without
-// records, whether the database answers. All its errors are Unavailable: the operator mends the table, meanwhile the consumer waits.
+// records, whether the database answers. All its errors are Unavailable: the
+// operator mends the table, meanwhile the consumer waits.
 func (s *Store) Check(ctx context.Context, group string) error {
 	if s.bare {
 		if err := s.pool.PingContext(ctx); err != nil {
@@ -56,7 +57,24 @@ func (s *Store) check(ctx context.Context, group string) error {
 	case err != nil:
 		return err
 	}
-	return table.fits(group)
+	if err := table.fits(group); err != nil || s.archive == nil {
+		return err
+	}
+	return c.checkArchive(ctx)
+}
+
+const sqlArchiveThere = `
+SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'mq_consume_record_archive'`
+
+func (c *claim) checkArchive(ctx context.Context) error {
+	var there bool
+	if err := c.tx.conn.QueryRowContext(ctx, sqlArchiveThere).Scan(&there); err != nil {
+		return err
+	}
+	if !there {
+		return fmt.Errorf("%s is missing in this database: run console migrate --target, or mysqlstore.MigrateArchive", Archive)
+	}
+	return nil
 }
 
 // description is what is known of the table; of columns that are not there, nothing.

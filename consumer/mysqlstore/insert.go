@@ -24,6 +24,10 @@ const perStatement = 500
 // errTaken says that some record of several was inserted by somebody else meanwhile.
 var errTaken = errors.New("a record is there already")
 
+// errArchived is errTaken by a record in the archive, which the guard has found
+// for a store that does not look there.
+var errArchived = fmt.Errorf("%w, in the archive", errTaken)
+
 // insert records the sorted ids and returns the fresh ones. INSERT IGNORE would
 // do in one statement, but it also cuts off ids that do not fit. So: insert all
 // that are not there, and where another transaction got between, begin again and
@@ -73,6 +77,7 @@ func (c *claim) insertEach(ctx context.Context, group string, ids []string) (map
 		switch err := c.insertSome(ctx, group, rest[i:i+1]); {
 		case err == nil:
 			fresh[id] = true
+		case errors.Is(err, errArchived):
 		case errors.Is(err, errTaken):
 			taken = append(taken, id)
 		default:
@@ -89,7 +94,10 @@ func (c *claim) insertSome(ctx context.Context, group string, ids []string) erro
 		args = append(args, id, group)
 	}
 	result, err := c.tx.conn.ExecContext(ctx, repeat(sqlInsertMany, moreRows, len(ids)), args...)
-	if takenRecord(err) {
+	switch {
+	case archivedRecord(err):
+		return errArchived
+	case takenRecord(err):
 		return errTaken
 	}
 	if err != nil {
@@ -123,19 +131,20 @@ func (c *claim) confirm(ctx context.Context, group string, taken []string) error
 func (c *claim) missing(ctx context.Context, group string, ids []string) ([]string, error) {
 	found := map[string]bool{}
 	for some := range slices.Chunk(ids, perStatement) {
-		if err := c.findSome(ctx, group, some, found); err != nil {
+		if err := c.selectIDs(ctx, sqlFindMany, group, some, found); err != nil {
 			return nil, err
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return found[id] }), nil
 }
 
-func (c *claim) findSome(ctx context.Context, group string, ids []string, found map[string]bool) error {
+// selectIDs adds the ids that the query finds of some to found.
+func (c *claim) selectIDs(ctx context.Context, query, group string, ids []string, found map[string]bool) error {
 	args := []any{group}
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	rows, err := c.tx.conn.QueryContext(ctx, repeat(sqlFindMany, moreIDs, len(ids)), args...)
+	rows, err := c.tx.conn.QueryContext(ctx, repeat(query, moreIDs, len(ids)), args...)
 	if err != nil {
 		return err
 	}

@@ -55,11 +55,20 @@ func (s *Store) ClaimKeys(ctx context.Context, group string, ids, keys []string)
 	if c.bare = s.bare; c.bare {
 		return c, nil
 	}
-	if c.fresh, err = c.insert(ctx, group, slices.Sorted(slices.Values(ids))); err != nil {
+	if err = s.record(ctx, c, group, ids); err != nil {
 		c.Rollback(ctx)
 		return nil, blameClaim(fmt.Errorf("claim %d events for %s: %w", len(ids), group, err))
 	}
 	return c, nil
+}
+
+// record inserts the records, and looks whether they are in the archive.
+func (s *Store) record(ctx context.Context, c *claim, group string, ids []string) (err error) {
+	c.fresh, err = c.insert(ctx, group, slices.Sorted(slices.Values(ids)))
+	if err != nil || s.archive == nil || s.archive.SkipProbe {
+		return err
+	}
+	return c.probe(ctx, group)
 }
 
 // lock takes the keys, each within wait.

@@ -39,7 +39,7 @@ func OpenPool(cfg *mysql.Config, o PoolOptions) (*sql.DB, error) {
 		isolation = sqlReadOnly
 	}
 	cfg = cfg.Clone()
-	cfg.ParseTime, cfg.Loc = true, time.UTC
+	cfg.ParseTime, cfg.Loc, cfg.RejectReadOnly = true, time.UTC, !o.ReadOnly
 	settings := fmt.Sprintf(sqlPoolSession, limit.Seconds(), limit.Milliseconds())
 	connector, err := prepareSessions(cfg, cmp.Or(o.Logger, slog.Default()), isolation, settings)
 	if err != nil {

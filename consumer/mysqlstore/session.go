@@ -36,7 +36,12 @@ type sessions struct {
 }
 
 func newSessions(cfg *mysql.Config, o Options) (*sessions, error) {
+	cfg = cfg.Clone()
+	cfg.RejectReadOnly = true
 	settings := fmt.Sprintf(sqlSession, seconds(o.LockTimeout), o.StatementTimeout.Seconds(), o.StatementTimeout.Milliseconds())
+	if o.Archive != nil {
+		return prepareSessions(cfg, o.Logger, sqlIsolation, settings, sqlProbing)
+	}
 	return prepareSessions(cfg, o.Logger, sqlIsolation, settings)
 }
 
@@ -46,7 +51,7 @@ func prepareSessions(cfg *mysql.Config, log *slog.Logger, settings ...string) (*
 	if err := cfg.Apply(mysql.Charset("utf8mb4", "")); err != nil {
 		return nil, err
 	}
-	cfg.Collation, cfg.InterpolateParams, cfg.MultiStatements, cfg.RejectReadOnly = "", true, false, true
+	cfg.Collation, cfg.InterpolateParams, cfg.MultiStatements = "", true, false
 	cfg.Logger = driverLog{log}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 10 * time.Second

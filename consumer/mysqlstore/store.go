@@ -29,7 +29,10 @@ type Options struct {
 	// MaxConns bounds how many transactions, so how many partitions, work at the
 	// same time; 0 is 10.
 	MaxConns int
-	Logger   *slog.Logger // nil: slog.Default()
+	// Archive: older records are in mq_consume_record_archive, and every fresh id
+	// is looked for there in the claiming transaction. nil: there is none.
+	Archive *ArchiveOptions
+	Logger  *slog.Logger // nil: slog.Default()
 }
 
 func (o Options) withDefaults() Options {
@@ -51,11 +54,12 @@ func (o Options) withDefaults() Options {
 // Store is a consumer.Store on MySQL or MariaDB. It is safe for any number of
 // consumers; each transaction takes a connection of its pool.
 type Store struct {
-	pool  *sql.DB
-	limit time.Duration // of a statement
-	wait  time.Duration // for a key
-	bare  bool          // no consume records
-	log   *slog.Logger
+	pool    *sql.DB
+	limit   time.Duration // of a statement
+	wait    time.Duration // for a key
+	bare    bool          // no consume records
+	archive *ArchiveOptions
+	log     *slog.Logger
 }
 
 var _ consumer.Unrecorder[Tx] = (*Store)(nil)
@@ -70,6 +74,9 @@ var _ consumer.Unrecorder[Tx] = (*Store)(nil)
 // statement) and RejectReadOnly (on: a fail-over leads to the new primary). It
 // is an error when the driver cannot interpolate safely.
 func Open(cfg *mysql.Config, o Options) (*Store, error) {
+	if err := o.Archive.validate(); err != nil {
+		return nil, err
+	}
 	o = o.withDefaults()
 	connector, err := newSessions(cfg, o)
 	if err != nil {
@@ -78,7 +85,7 @@ func Open(cfg *mysql.Config, o Options) (*Store, error) {
 	pool := sql.OpenDB(connector)
 	pool.SetMaxOpenConns(o.MaxConns)
 	pool.SetMaxIdleConns(o.MaxConns)
-	return &Store{pool: pool, limit: o.StatementTimeout + grace, wait: o.LockTimeout, log: o.Logger}, nil
+	return &Store{pool: pool, limit: o.StatementTimeout + grace, wait: o.LockTimeout, archive: o.Archive, log: o.Logger}, nil
 }
 
 // grace is what the server gets to end a statement before its connection is cut.

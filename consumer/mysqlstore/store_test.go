@@ -153,26 +153,32 @@ func wantOutcome(t *testing.T, err error, want consumer.Outcome) {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Fixture[mysqlstore.Tx] {
-		db := prepared(t)
-		db.SetMaxIdleConns(0) // so that Cut meets the store alone
-		away := db.cfg.Clone()
-		away.Addr = closedPort(t)
-		return storetest.Fixture[mysqlstore.Tx]{
-			Store: db.store(t, mysqlstore.Options{LockTimeout: time.Second}),
-			Add: func(ctx context.Context, tx mysqlstore.Tx, key string, n int) error {
-				_, err := tx.ExecContext(ctx, sqlAdd, key, n)
-				return err
-			},
-			Fail: func(ctx context.Context, tx mysqlstore.Tx) error {
-				_, err := tx.ExecContext(ctx, `INSERT INTO no_such_table VALUES (1)`)
-				return err
-			},
-			Read:        db.counter,
-			Records:     db.records,
-			Cut:         db.cut,
-			Unreachable: open(t, away, mysqlstore.Options{}),
-		}
+		return prepared(t).fixture(t, mysqlstore.Options{})
 	})
+}
+
+// fixture is a store on the database for the conformance suite.
+func (db database) fixture(t *testing.T, o mysqlstore.Options) storetest.Fixture[mysqlstore.Tx] {
+	t.Helper()
+	db.SetMaxIdleConns(0) // so that Cut meets the store alone
+	away := db.cfg.Clone()
+	away.Addr = closedPort(t)
+	o.LockTimeout = time.Second
+	return storetest.Fixture[mysqlstore.Tx]{
+		Store: db.store(t, o),
+		Add: func(ctx context.Context, tx mysqlstore.Tx, key string, n int) error {
+			_, err := tx.ExecContext(ctx, sqlAdd, key, n)
+			return err
+		},
+		Fail: func(ctx context.Context, tx mysqlstore.Tx) error {
+			_, err := tx.ExecContext(ctx, `INSERT INTO no_such_table VALUES (1)`)
+			return err
+		},
+		Read:        db.counter,
+		Records:     db.records,
+		Cut:         db.cut,
+		Unreachable: open(t, away, mysqlstore.Options{}),
+	}
 }
 
 func closedPort(t *testing.T) string {

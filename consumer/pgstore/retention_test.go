@@ -540,29 +540,57 @@ func TestTablesThatCannotBeSwept(t *testing.T) {
 // The store with an archive is a store like any other.
 func TestArchiveConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Fixture[pgstore.Tx] {
-		watcher := archived(t)
-		store := func(pool *pgxpool.Pool) *pgstore.ArchiveStore {
-			s, err := pgstore.New(pool, pgstore.Options{LockTimeout: time.Second}).WithArchive(pgstore.ArchiveOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
+	storetest.Run(t, func(t *testing.T) storetest.Fixture[pgstore.Tx] { return archiveFixture(t, archived(t)) })
+}
+
+func archiveFixture(t *testing.T, watcher *pgxpool.Pool) storetest.Fixture[pgstore.Tx] {
+	t.Helper()
+	store := func(pool *pgxpool.Pool) *pgstore.ArchiveStore {
+		s, err := pgstore.New(pool, pgstore.Options{LockTimeout: time.Second}).WithArchive(pgstore.ArchiveOptions{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return storetest.Fixture[pgstore.Tx]{
-			Store: store(pgtest.Open(t, watcher.Config().ConnString())),
-			Add: func(ctx context.Context, tx pgstore.Tx, key string, n int) error {
-				_, err := tx.Exec(ctx, sqlAdd, key, n)
-				return err
+		return s
+	}
+	return storetest.Fixture[pgstore.Tx]{
+		Store: store(pgtest.Open(t, watcher.Config().ConnString())),
+		Add: func(ctx context.Context, tx pgstore.Tx, key string, n int) error {
+			_, err := tx.Exec(ctx, sqlAdd, key, n)
+			return err
+		},
+		Fail: func(ctx context.Context, tx pgstore.Tx) error {
+			_, err := tx.Exec(ctx, `SELECT 1 / $1::int`, 0)
+			return err
+		},
+		Read:        func(t *testing.T, key string) int { return counter(t, watcher, key) },
+		Records:     func(t *testing.T, group string) []string { return records(t, watcher, group) },
+		Cut:         func(t *testing.T) { cut(t, watcher) },
+		Unreachable: store(pgtest.Open(t, "postgres://nobody@"+closedPort(t)+"/none?sslmode=disable")),
+	}
+}
+
+// The cases that every store with an archive has to pass.
+func TestRetentionConformance(t *testing.T) {
+	t.Parallel()
+	storetest.RunRetention(t, func(t *testing.T) storetest.Retention[pgstore.Tx] {
+		watcher := archived(t)
+		return storetest.Retention[pgstore.Tx]{
+			Fixture: archiveFixture(t, watcher), Plain: pgstore.New(watcher, pgstore.Options{LockTimeout: time.Second}),
+			Age: func(t *testing.T, group string, ago time.Duration, ids ...string) {
+				age(t, watcher, group, ago, ids...)
 			},
-			Fail: func(ctx context.Context, tx pgstore.Tx) error {
-				_, err := tx.Exec(ctx, `SELECT 1 / $1::int`, 0)
-				return err
+			Archived:    func(t *testing.T, group string) []string { return archiveOf(t, watcher, group) },
+			Implausible: pgstore.ErrImplausible,
+			Sweep: func(ctx context.Context, o storetest.Sweep) (storetest.Swept, error) {
+				k, err := pgstore.NewKeeper(watcher, pgstore.KeeperOptions{
+					Keep: keeping(o.Keep), Archive: o.Archive, Hot: o.Hot, Chunk: o.Chunk, MaxShare: o.MaxShare,
+				})
+				if err != nil {
+					return storetest.Swept{}, err
+				}
+				done, err := k.RunOnce(ctx)
+				return storetest.Swept{Deleted: done.Deleted, Moved: done.Moved, Dropped: len(done.Dropped), Busy: done.Busy}, err
 			},
-			Read:        func(t *testing.T, key string) int { return counter(t, watcher, key) },
-			Records:     func(t *testing.T, group string) []string { return records(t, watcher, group) },
-			Cut:         func(t *testing.T) { cut(t, watcher) },
-			Unreachable: store(pgtest.Open(t, "postgres://nobody@"+closedPort(t)+"/none?sslmode=disable")),
 		}
 	})
 }
