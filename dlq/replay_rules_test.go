@@ -610,7 +610,7 @@ func TestSpringLettersReachTheirOriginClean(t *testing.T) {
 
 func TestTwentyCyclesStayFlat(t *testing.T) {
 	t.Parallel()
-	s := newReplayShop(t, testkit.FakeKafkaAddr(t))
+	s := newReplayShop(t, testkit.FakeKafkaAddr(t), func(o *ReplayOptions) { o.ReplayCap = 100 })
 	points := s.ours("points")
 	letter := s.failed("payment-1", points)
 	s.consume(points, failsAgain, s.topic, points+".replay")

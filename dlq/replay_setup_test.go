@@ -45,7 +45,8 @@ type replayShop struct {
 	dlt      string
 	dialects *dialect.Set
 
-	stepsMayFail bool // the broker is being troubled
+	stepsMayFail bool                   // the broker is being troubled
+	options      []func(*ReplayOptions) // kept when services are made anew
 }
 
 const shopPartitions = 3
@@ -83,7 +84,8 @@ func newReplayShop(t testing.TB, addr string, change ...func(*ReplayOptions)) *r
 		t.Fatal(err)
 	}
 	t.Cleanup(s.cluster.Close)
-	s.connect(change...)
+	s.options = change
+	s.connect()
 	s.draining()
 	return s
 }
@@ -106,7 +108,7 @@ func (s *replayShop) open(change ...func(*ReplayOptions)) (err error) {
 		SettleAfter: 30 * time.Second, SendTimeout: 4 * time.Second, Poll: 50 * time.Millisecond,
 		StepTime: 3 * time.Second, Lease: 15 * time.Second, Patience: time.Second, Log: testLog(),
 	}
-	for _, c := range change {
+	for _, c := range append(slices.Clone(s.options), change...) {
 		c(&opts)
 	}
 	clusters := map[string]*Cluster{"shop": s.cluster}

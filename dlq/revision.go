@@ -143,7 +143,19 @@ func (r *Revisions) arrived(ctx context.Context, id uuid.UUID) (Body, string, er
 const sqlRevisionBody = `SELECT key, value, headers FROM letter_revision WHERE letter_id = @letter AND no = @no`
 
 func (r *Revisions) body(ctx context.Context, letter uuid.UUID, no int) (Body, error) {
-	return r.letters.body(ctx, letter, sqlRevisionBody, pgx.NamedArgs{"letter": letter, "no": no})
+	var b Body
+	var headers []byte
+	err := r.pool.QueryRow(ctx, sqlRevisionBody, pgx.NamedArgs{"letter": letter, "no": no}).Scan(&b.Key, &b.Value, &headers)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return b, fmt.Errorf("revision %d of letter %s: %w", no, letter, ErrNotFound)
+	}
+	if err == nil {
+		b.Headers, err = DecodeHeaders(headers)
+	}
+	if err != nil {
+		return b, fmt.Errorf("read revision %d of letter %s: %w", no, letter, err)
+	}
+	return b, nil
 }
 
 // Body is what a revision carries. Errors: ErrNotFound.

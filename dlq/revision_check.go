@@ -122,13 +122,13 @@ func check(l Letter, base Form, e Edit) (changed []string, sensitive bool, err e
 	if len(e.Value) > MaxRevisionBytes {
 		return nil, false, badEdit("value", "reason.edit.size", "limit", MaxRevisionBytes>>20)
 	}
-	if !equalBytes(base.Body.Value, e.Value) {
+	if !sameBytes(base.Body.Value, e.Value) {
 		changed = append(changed, "value")
 		if err := checkValue(l, base, e); err != nil {
 			return nil, false, err
 		}
 	}
-	if !equalBytes(base.Body.Key, e.Key) {
+	if !sameBytes(base.Body.Key, e.Key) {
 		changed = append(changed, "key")
 		if l.EventID != nil && strings.TrimSpace(string(base.Body.Key)) == *l.EventID {
 			return nil, false, badEdit("key", "reason.edit.event_id", "where", "key")
@@ -143,9 +143,6 @@ func check(l Letter, base Form, e Edit) (changed []string, sensitive bool, err e
 	}
 	return changed, sensitive, nil
 }
-
-// equalBytes tells null from empty.
-func equalBytes(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
 func checkValue(l Letter, base Form, e Edit) error {
 	switch base.EditAs {
@@ -247,7 +244,7 @@ func checkHeaders(l Letter, base Form, e Edit) (changed []string, sensitive bool
 }
 
 func sameHeader(a, b FormHeader) bool {
-	return a.Name == b.Name && a.Type == b.Type && equalBytes(a.Value, b.Value)
+	return a.Name == b.Name && a.Type == b.Type && sameBytes(a.Value, b.Value)
 }
 
 func ofClass(headers []FormHeader, class Class) (of []FormHeader) {
