@@ -38,6 +38,8 @@ type Cluster struct {
 	Name   string
 	Kafka  *Kafka
 	Rabbit *Rabbit
+
+	SchemaRegistry *SchemaRegistry // nil: none
 }
 
 // Kafka is how to reach a Kafka cluster.

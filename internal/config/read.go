@@ -71,6 +71,8 @@ func readCluster(name string, n node) Cluster {
 	n.Object(fields{
 		"kafka":  func(n node) { c.Kafka = readKafka(n) },
 		"rabbit": func(n node) { c.Rabbit = readRabbit(n) },
+
+		"schema_registry": func(n node) { c.SchemaRegistry = readSchemaRegistry(n) },
 	})
 	if (c.Kafka == nil) == (c.Rabbit == nil) {
 		n.Fail("has to have either kafka or rabbit")
