@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"oncemore/consumer/mysqlstore"
 )
 
 // evidenceJSONPairs is how many pairs one statement asks MySQL for: they travel
@@ -120,7 +122,10 @@ func (c mysqlColumn) micros() (string, error) {
 	return "", fmt.Errorf("%w: %s is %s, and no time", errColumnType, c.name, c.kind)
 }
 
-type mysqlEvidence struct{ event, group, consumed mysqlColumn }
+type mysqlEvidence struct {
+	event, group, consumed mysqlColumn
+	archive                string // where mysqlstore moved older records; "": nowhere
+}
 
 // A server that takes no writes is a replica: nothing shows here how far behind
 // it is of what its primary has committed.
@@ -151,11 +156,26 @@ func (p evidencePlace) mysqlColumns(ctx context.Context, tx *sql.Tx) (e mysqlEvi
 			return e, fmt.Errorf("%w: %s", errNoColumn, name)
 		}
 	}
-	e = mysqlEvidence{known[p.event], known[p.group], known[p.consumed]}
+	e = mysqlEvidence{event: known[p.event], group: known[p.group], consumed: known[p.consumed]}
 	if !e.event.usable() || p.group != "" && !e.group.usable() {
 		return e, fmt.Errorf("%w: %s is %s", errColumnType, p.event, e.event.kind)
 	}
-	return e, nil
+	e.archive, err = p.mysqlArchive(ctx, tx)
+	return e, err
+}
+
+// mysqlArchive is where mysqlstore moves old records of its table; "" where there
+// is none, and for a table of another kind.
+func (p evidencePlace) mysqlArchive(ctx context.Context, tx *sql.Tx) (string, error) {
+	if p.table != mysqlstore.Table && !strings.HasSuffix(p.table, "."+mysqlstore.Table) {
+		return "", nil
+	}
+	name := strings.TrimSuffix(p.table, mysqlstore.Table) + mysqlstore.Archive
+	columns, err := mysqlColumnsOf(ctx, tx, name)
+	if err != nil || len(columns) == 0 {
+		return "", err
+	}
+	return name, nil
 }
 
 // mysqlColumnsOf lists a table's columns by name; none where there is no such table.
@@ -189,7 +209,12 @@ type queryer interface {
 // mysqlStatement asks for some pairs at once. The join finds what the column's
 // collation calls equal, by the index; the bytes are compared here.
 func (p evidencePlace) mysqlStatement(ctx context.Context, tx *sql.Tx, c mysqlEvidence, batch []question, into map[question]record) error {
-	query, err := p.mysqlSQL(c)
+	query, err := p.mysqlSQL(c, p.table)
+	if err == nil && c.archive != "" { // in one statement: a record that moves meanwhile is seen in one of the two
+		var older string
+		older, err = p.mysqlSQL(c, c.archive)
+		query += " UNION ALL " + older
+	}
 	if err != nil {
 		return err
 	}
@@ -201,7 +226,11 @@ func (p evidencePlace) mysqlStatement(ctx context.Context, tx *sql.Tx, c mysqlEv
 	if err != nil {
 		return err
 	}
-	rows, err := tx.QueryContext(ctx, query, string(text))
+	args := []any{string(text), string(text)}
+	if c.archive == "" {
+		args = args[:1]
+	}
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -231,7 +260,7 @@ func fromMicros(micros sql.NullInt64) *time.Time {
 	return ptr(time.UnixMicro(micros.Int64).UTC())
 }
 
-func (p evidencePlace) mysqlSQL(c mysqlEvidence) (string, error) {
+func (p evidencePlace) mysqlSQL(c mysqlEvidence, table string) (string, error) {
 	consumed, err := c.consumed.micros()
 	if err != nil {
 		return "", err
@@ -242,7 +271,7 @@ func (p evidencePlace) mysqlSQL(c mysqlEvidence) (string, error) {
 		group = "m." + backticks(p.group)
 		join, groupType = " AND "+group+" = u.oncemore_g", c.group.sqlType()
 	}
-	rows := mysqlTable(p.table)
+	rows := mysqlTable(table)
 	if p.where != "" {
 		rows = "(SELECT * FROM " + rows + " WHERE (" + p.where + "))"
 	}
