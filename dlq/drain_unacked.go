@@ -30,7 +30,7 @@ DELETE FROM drain_unacked WHERE cluster = @cluster AND queue = @queue AND NOT co
 	sqlClock = `SELECT clock_timestamp()`
 )
 
-// holding is one channel's part in a queue: what it has stored and not yet seen
+// queueHold is one channel's part in a queue: what it has stored and not yet seen
 // acknowledged.
 type queueHold struct {
 	cluster, queue string
@@ -115,7 +115,11 @@ func (h *queueHold) known(ctx context.Context, tx pgx.Tx, batch []*queueArrival)
 		if len(left) == len(s.Hashes) {
 			continue
 		}
-		if _, err := tx.Exec(ctx, sqlKeepUnacked, pgx.NamedArgs{"id": s.ID, "hashes": left}); err != nil {
+		sql, args := sqlKeepUnacked, pgx.NamedArgs{"id": s.ID, "hashes": left}
+		if len(left) == 0 {
+			sql, args = sqlDropUnacked, pgx.NamedArgs{"ids": []int64{s.ID}}
+		}
+		if _, err := tx.Exec(ctx, sql, args); err != nil {
 			return nil, fmt.Errorf("take over stored deliveries of %s: %w", h.queue, err)
 		}
 	}

@@ -38,7 +38,12 @@ type app struct {
 	replays  *dlq.Replays
 	fleet    *fleet.Fleet
 	outboxes *outboxes.Outboxes
-	drainers []*dlq.Drainer // of role drain
+	drainers []dlq.Drain   // of role drain
+	groups   dlq.GroupBook // what is known of consumer groups
+
+	bulks     *dlq.Bulks
+	searches  *dlq.Searches
+	retention *dlq.Retention
 
 	judgeStale time.Duration // verdicts older than this are read again
 }
@@ -74,6 +79,7 @@ func (a *app) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	a.groups = groups
 	if err := a.openOutboxes(ctx); err != nil {
 		return err
 	}

@@ -17,17 +17,14 @@ import (
 	"oncemore/internal/fleet"
 )
 
-// openClusters makes the clients of all Kafka clusters, by name. They connect when
-// they are first used. RabbitMQ's connections belong to its consumers.
+// openClusters makes the clients of all clusters, by name. They connect when they
+// are first used.
 func openClusters(all []config.Cluster) (map[string]*dlq.Cluster, error) {
 	made := make(map[string]*dlq.Cluster, len(all))
 	for _, c := range all {
-		if c.Kafka == nil {
-			continue
-		}
-		opts, err := kafkaOptions(c.Kafka)
+		cluster, err := openCluster(c)
 		if err == nil {
-			made[c.Name], err = dlq.NewCluster(c.Name, opts...)
+			made[c.Name] = cluster
 		}
 		if err != nil {
 			for _, open := range made {
@@ -37,6 +34,33 @@ func openClusters(all []config.Cluster) (map[string]*dlq.Cluster, error) {
 		}
 	}
 	return made, nil
+}
+
+func openCluster(c config.Cluster) (*dlq.Cluster, error) {
+	if c.Rabbit != nil {
+		opts, err := rabbitOptions(c.Rabbit)
+		if err != nil {
+			return nil, err
+		}
+		return dlq.NewRabbitCluster(c.Name, opts)
+	}
+	opts, err := kafkaOptions(c.Kafka)
+	if err != nil {
+		return nil, err
+	}
+	return dlq.NewCluster(c.Name, opts...)
+}
+
+func rabbitOptions(r *config.Rabbit) (opts dlq.RabbitOptions, err error) {
+	url, err := r.URL.Value()
+	if err != nil {
+		return opts, err
+	}
+	opts.URLs = []string{url}
+	if r.ManagementURL.Set() {
+		opts.ManagementURL, err = r.ManagementURL.Value()
+	}
+	return opts, err
 }
 
 // kafkaOptions are seeds, encryption and sign-in; what each client does besides
@@ -98,11 +122,13 @@ func saslMechanism(s *config.SASL) (sasl.Mechanism, error) {
 	}
 }
 
-// admins are the brokers that the Consumers page asks.
+// admins are the brokers of Kafka, which the Consumers page asks.
 func (a *app) admins() map[string]fleet.Admin {
 	all := make(map[string]fleet.Admin, len(a.clusters))
 	for name, c := range a.clusters {
-		all[name] = c.Admin
+		if !c.IsRabbit() {
+			all[name] = c.Admin
+		}
 	}
 	return all
 }

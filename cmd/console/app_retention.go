@@ -138,6 +138,9 @@ func (a *app) needInput(connection string) check.Input {
 			in.Consumers = append(in.Consumers, c)
 		}
 	}
+		if cluster.IsRabbit() {
+			continue
+		}
 	return in
 }
 

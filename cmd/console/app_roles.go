@@ -128,8 +128,8 @@ func (a *app) startDrains(start starter) {
 		if len(sources) == 0 {
 			continue
 		}
-		drainer := dlq.NewDrainer(dlq.DrainerConfig{
-			Pool: a.pool, Cluster: cluster, Sources: sources, Dialects: a.dialects, Log: a.log, Clock: a.clock,
+		drainer := dlq.NewDrain(dlq.DrainerConfig{
+			Pool: a.pool, Cluster: cluster, Sources: sources, Dialects: a.dialects, Log: a.log, Clock: a.clock, Groups: a.groups,
 		})
 		a.drainers = append(a.drainers, drainer)
 		start("drain of "+name, drainer.Run)
@@ -145,7 +145,7 @@ func (a *app) drained() (all []dlq.SourceStatus) {
 }
 
 func drainSource(s config.Source) dlq.DrainSource {
-	return dlq.DrainSource{Pattern: s.Pattern, Configured: dialect.Configured{
+	return dlq.DrainSource{Pattern: s.Pattern, Copy: s.Copy, Configured: dialect.Configured{
 		EventIDHeader: s.EventID.Header, EventIDJSON: s.EventID.JSON, Group: s.Group,
 	}}
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"regexp"
+	"strings"
 )
 
 // groupName is what both brokers and the consume record's column take.
@@ -20,6 +21,7 @@ func (c *Config) check(bad *problems) {
 		if s.Group != "" && c.Cluster(s.Cluster) != nil && c.Cluster(s.Cluster).Kafka != nil {
 			bad.Add(s.Pos.Problemf("group is for queues: a Kafka dead letter names its own"))
 		}
+		c.checkQueueSource(bad, s)
 	}
 	for _, g := range c.Groups {
 		c.checkGroup(bad, g)
@@ -36,6 +38,19 @@ func (c *Config) check(bad *problems) {
 				bad.Add(consumer.Pos.Problemf("group %s stands at line %d as well", consumer.Group, other.Pos.Line))
 			}
 		}
+	}
+}
+
+// checkQueueSource looks at what only sources of RabbitMQ have.
+func (c *Config) checkQueueSource(bad *problems, s Source) {
+	switch cl := c.Cluster(s.Cluster); {
+	case cl == nil: // said already
+	case cl.Kafka != nil && s.Copy:
+		bad.Add(s.Pos.Problemf("mode: copy is for queues: reading a topic takes nothing out of it"))
+	case cl.Rabbit != nil && strings.ContainsAny(s.Pattern, "*?") && !cl.Rabbit.ManagementURL.Set():
+		bad.Add(s.Pos.Problemf("a pattern needs clusters.%s.rabbit.management_url to list queues: set it, or name the queue in full", cl.Name))
+	case cl.Rabbit != nil && s.Copy && !cl.Rabbit.ManagementURL.Set():
+		bad.Add(s.Pos.Problemf("mode: copy needs clusters.%s.rabbit.management_url: whether giving messages back uses up a delivery limit is not known without it", cl.Name))
 	}
 }
 
@@ -143,11 +158,6 @@ func (c *Config) Unsupported() []error {
 	var out []error
 	later := func(at Pos, what string) {
 		out = append(out, at.Problemf("%s is not supported yet in this version: take it out to go on", what))
-	}
-	for _, s := range c.Sources {
-		if cl := c.Cluster(s.Cluster); cl != nil && cl.Rabbit != nil {
-			later(s.Pos, "a source on RabbitMQ")
-		}
 	}
 	if c.ReconcileDir != "" {
 		later(c.reconcilePos, "reconciliation")

@@ -97,6 +97,7 @@ type Source struct {
 	EventID EventID
 	Group   string // of queues, which name none; "" elsewhere
 }
+	Copy    bool   // of queues: the messages are copied and stay; config: mode
 
 // Group is what is known of a consumer group that the broker does not say.
 type Group struct {
@@ -108,7 +109,8 @@ type Group struct {
 	Window   time.Duration // idempotency window of an external effect; 0: none
 	Order    string        // none | key | "": not declared
 	Topics   []string
-	Target   string // group_target
+	Queues   []string // of RabbitMQ: which queues the group consumes
+	Target   string   // group_target
 }
 
 // Evidence is where a group's consume records are looked up: a table of records,

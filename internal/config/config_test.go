@@ -209,7 +209,7 @@ func TestExampleSaysWhatIsNotSupportedYet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"sources[1]: a source on RabbitMQ", "reconcile_dir: reconciliation"}
+	want := []string{"reconcile_dir: reconciliation"}
 	got := c.Unsupported()
 	if len(got) != len(want) {
 		t.Fatalf("%d sentences: %v", len(got), got)

@@ -155,8 +155,16 @@ func readSource(n node) Source {
 		"pattern":  func(n node) { n.Text(&s.Pattern) },
 		"event_id": func(n node) { readEventID(n, &s.EventID) },
 		"group":    func(n node) { n.Text(&s.Group) },
+		"mode":     func(n node) { s.Copy = readMode(n) },
 	}, "cluster", "pattern")
 	return s
+}
+
+// readMode reports whether a source is copied rather than drained.
+func readMode(n node) bool {
+	mode := "drain"
+	n.OneOf(&mode, "drain", "copy")
+	return mode == "copy"
 }
 
 func readEventID(n node, e *EventID) {
@@ -179,6 +187,7 @@ func readGroup(name string, n node) Group {
 		"idempotency_window": func(n node) { n.Duration(&g.Window) },
 		"order":              func(n node) { n.OneOf(&g.Order, "none", "key") },
 		"topics":             func(n node) { n.Texts(&g.Topics) },
+		"queues":             func(n node) { n.Texts(&g.Queues) },
 		"group_target":       func(n node) { n.Text(&g.Target) },
 	})
 	return g
