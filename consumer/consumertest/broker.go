@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"oncemore/consumer"
 )
@@ -93,23 +92,31 @@ func (b *Broker) Acknowledged(group, topic string) int {
 	return n
 }
 
-// Settled waits until every group has acknowledged all of its topics. After 30 s
-// it fails the test with what is left.
-func (b *Broker) Settled(t testing.TB) {
-	t.Helper()
-	deadline := time.After(limit)
+// Wait waits until every group has acknowledged all of its topics, whether its
+// members run yet or not. Its error names what is left when ctx ends.
+func (b *Broker) Wait(ctx context.Context) error {
 	for {
 		b.mu.Lock()
 		changed, left := b.changed, b.left()
 		b.mu.Unlock()
 		if left == "" {
-			return
+			return nil
 		}
 		select {
 		case <-changed:
-		case <-deadline:
-			t.Fatalf("not settled within %s: %s", limit, left)
+		case <-ctx.Done():
+			return fmt.Errorf("consumertest: %s: %w", left, ctx.Err())
 		}
+	}
+}
+
+// Settled is Wait for tests: after 30 s it fails the test with what is left.
+func (b *Broker) Settled(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if err := b.Wait(ctx); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -181,7 +188,7 @@ func (b *Broker) read(g *group) []consumer.Partition {
 	return all
 }
 
-func (b *Broker) join(name string, topics []string, member any) {
+func (b *Broker) subscribe(name string, topics []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	g := b.group(name)
@@ -190,7 +197,13 @@ func (b *Broker) join(name string, topics []string, member any) {
 			g.topics = append(g.topics, topic)
 		}
 	}
-	g.members = append(g.members, member)
+	b.tell()
+}
+
+func (b *Broker) join(name string, member any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.group(name).members = append(b.group(name).members, member)
 	b.tell()
 }
 

@@ -42,6 +42,7 @@ func NewConsumer[T any](b *Broker, cfg consumer.Config[T], topics ...string) (*C
 	}
 	c := &Consumer[T]{broker: b, cfg: cfg, topics: append(slices.Clone(topics), cfg.Group+".replay"), jobs: map[consumer.Partition]*job{}}
 	c.cfg.Store = faultyStore[T]{cfg.Store, &c.faults}
+	b.subscribe(cfg.Group, c.topics) // from now on Wait waits for the group
 	return c, nil
 }
 
@@ -60,7 +61,7 @@ func Start[T any](t testing.TB, b *Broker, cfg consumer.Config[T], topics ...str
 	if err := cfg.Store.Check(t.Context(), cfg.Group); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.begin(); err != nil { // from now on Settled waits for it
+	if err := c.begin(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -95,7 +96,7 @@ func (c *Consumer[T]) begin() error {
 		return errors.New("consumertest: consumer runs already, or has run")
 	}
 	c.started, c.running = c.cfg.Now(), true
-	c.broker.join(c.cfg.Group, c.topics, c)
+	c.broker.join(c.cfg.Group, c)
 	return nil
 }
 
