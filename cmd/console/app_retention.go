@@ -131,6 +131,9 @@ func (a *app) tellKeep(ctx context.Context, need check.Need, kept time.Duration,
 func (a *app) needInput(connection string) check.Input {
 	in := check.Input{ReplayWindow: a.conf.Retention.Letters}
 	for name, cluster := range a.clusters {
+		if cluster.IsRabbit() {
+			continue
+		}
 		in.Clusters = append(in.Clusters, check.Cluster{Name: name, Admin: cluster.Admin})
 	}
 	for i, c := range checkConsumers(a.conf) {
@@ -138,9 +141,6 @@ func (a *app) needInput(connection string) check.Input {
 			in.Consumers = append(in.Consumers, c)
 		}
 	}
-		if cluster.IsRabbit() {
-			continue
-		}
 	return in
 }
 

@@ -96,8 +96,8 @@ type Source struct {
 	Pattern string // * stands for any characters
 	EventID EventID
 	Group   string // of queues, which name none; "" elsewhere
-}
 	Copy    bool   // of queues: the messages are copied and stay; config: mode
+}
 
 // Group is what is known of a consumer group that the broker does not say.
 type Group struct {
