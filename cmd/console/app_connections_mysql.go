@@ -3,7 +3,6 @@ package main
 import (
 	"database/sql"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -37,7 +36,7 @@ func (c *connections) mysqlWriter(name string) (*sql.DB, error) {
 }
 
 // mysqlStore is what consumers keep their records in, by the writer's credential.
-func (c *connections) mysqlStore(name string, log *slog.Logger) (*mysqlstore.Store, error) {
+func (c *connections) mysqlStore(name string, o mysqlstore.Options) (*mysqlstore.Store, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if store := c.store[name]; store != nil {
@@ -48,7 +47,7 @@ func (c *connections) mysqlStore(name string, log *slog.Logger) (*mysqlstore.Sto
 	if err != nil {
 		return nil, err
 	}
-	store, err := mysqlstore.Open(cfg, mysqlstore.Options{MaxConns: 16, Logger: log})
+	store, err := mysqlstore.Open(cfg, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", secret.Pos, err)
 	}

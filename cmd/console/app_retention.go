@@ -28,7 +28,11 @@ func (a *app) recordStore(pool *pgxpool.Pool, connection string) (consumer.Store
 
 // mysqlRecordStore is recordStore in MySQL.
 func (a *app) mysqlRecordStore(connection string) (consumer.Store[mysqlstore.Tx], error) {
-	return a.business.mysqlStore(connection, a.log)
+	o := mysqlstore.Options{MaxConns: 16, Logger: a.log}
+	if a.conf.RecordsOf(connection).Archive {
+		o.Archive = &mysqlstore.ArchiveOptions{}
+	}
+	return a.business.mysqlStore(connection, o)
 }
 
 // recordRetention is how long a record is found again at least; 0: for ever.
@@ -48,12 +52,11 @@ func (a *app) startRetention(start starter) {
 	}
 }
 
-// recordConnections are the PostgreSQL connections with consumers that keep records.
+// recordConnections are the connections with consumers that keep records.
 func recordConnections(conf *config.Config) []string {
 	names := map[string]bool{}
 	for _, c := range conf.Consumers {
-		conn := conf.Connection(c.Connection)
-		if consumer.Strategy(c.Strategy).Records() && conn != nil && conn.Kind == "postgres" {
+		if consumer.Strategy(c.Strategy).Records() {
 			names[c.Connection] = true
 		}
 	}
@@ -63,26 +66,30 @@ func recordConnections(conf *config.Config) []string {
 // keepRecords runs until ctx ends. A process without the writer's credential
 // leaves the records to one that has it.
 func (a *app) keepRecords(ctx context.Context, connection string) {
-	pool, err := a.business.writer(ctx, connection)
-	if err == nil {
-		var keeper *pgstore.Keeper
-		if keeper, err = pgstore.NewKeeper(pool, a.keeperOptions(connection)); err == nil {
-			keeper.Run(ctx)
-			return
-		}
+	keeper, err := a.keeper(ctx, connection)
+	if err != nil {
+		a.log.WarnContext(ctx, "consume records are not swept by this process", "connection", connection, "error", err)
+		return
 	}
-	a.log.WarnContext(ctx, "consume records are not swept by this process", "connection", connection, "error", err)
+	keeper.Run(ctx)
 }
 
-func (a *app) keeperOptions(connection string) pgstore.KeeperOptions {
-	r := a.conf.RecordsOf(connection)
-	said := map[string]string{}
-	return pgstore.KeeperOptions{
-		Archive: r.Archive, Hot: r.Hot, Logger: a.log.With("connection", connection),
-		Keep: func(ctx context.Context) (map[string]time.Duration, error) {
-			return a.keep(ctx, connection, said)
-		},
+// keeper is one of the connection's kind.
+func (a *app) keeper(ctx context.Context, connection string) (interface{ Run(context.Context) }, error) {
+	r, log, said := a.conf.RecordsOf(connection), a.log.With("connection", connection), map[string]string{}
+	keep := func(ctx context.Context) (map[string]time.Duration, error) { return a.keep(ctx, connection, said) }
+	if a.business.isMySQL(connection) {
+		db, err := a.business.mysqlWriter(connection)
+		if err != nil {
+			return nil, err
+		}
+		return mysqlstore.NewKeeper(db, mysqlstore.KeeperOptions{Keep: keep, Archive: r.Archive, Hot: r.Hot, Logger: log})
 	}
+	pool, err := a.business.writer(ctx, connection)
+	if err != nil {
+		return nil, err
+	}
+	return pgstore.NewKeeper(pool, pgstore.KeeperOptions{Keep: keep, Archive: r.Archive, Hot: r.Hot, Logger: log})
 }
 
 // keep says how long the records of each group are kept. A group whose need is
@@ -131,9 +138,6 @@ func (a *app) tellKeep(ctx context.Context, need check.Need, kept time.Duration,
 func (a *app) needInput(connection string) check.Input {
 	in := check.Input{ReplayWindow: a.conf.Retention.Letters}
 	for name, cluster := range a.clusters {
-		if cluster.IsRabbit() {
-			continue
-		}
 		in.Clusters = append(in.Clusters, check.Cluster{Name: name, Admin: cluster.Admin})
 	}
 	for i, c := range checkConsumers(a.conf) {
@@ -147,9 +151,8 @@ func (a *app) needInput(connection string) check.Input {
 // checkRetention is a consumer's retention as the checks take it.
 func checkRetention(conf *config.Config, c config.Consumer) time.Duration {
 	r := conf.RecordsOf(c.Connection)
-	conn := conf.Connection(c.Connection)
 	switch {
-	case r.Forever, !consumer.Strategy(c.Strategy).Records(), conn == nil, conn.Kind != "postgres":
+	case r.Forever, !consumer.Strategy(c.Strategy).Records():
 		return 0 // nobody drops any
 	case r.Keep > 0:
 		return r.Keep

@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"oncemore/consumer/mysqlstore"
 	"oncemore/consumer/pgstore"
 	"oncemore/internal/config"
 	"oncemore/migrations"
@@ -41,12 +45,8 @@ func (c migrateCmd) Run(e *edge) error {
 }
 
 func (c migrateCmd) target(e *edge, conf *config.Config) error {
-	conn := conf.Connection(c.Target)
-	switch {
-	case conn == nil:
+	if conf.Connection(c.Target) == nil {
 		return fmt.Errorf("there is no connection %q under connections in %s", c.Target, conf.File)
-	case conn.Kind != "postgres":
-		return conn.Pos.Problemf("a %s connection is not supported yet in this version", conn.Kind)
 	}
 	if err := migrateBusiness(e.ctx, conf, c.Target); err != nil {
 		return err
@@ -65,28 +65,55 @@ func (c migrateCmd) target(e *edge, conf *config.Config) error {
 func (c migrateCmd) archive(e *edge, conf *config.Config, r config.Records) error {
 	business := newConnections(conf.Connections)
 	defer business.close()
-	pool, err := business.writer(e.ctx, c.Target)
-	if err != nil {
-		return err
+	move := movePostgres
+	if business.isMySQL(c.Target) {
+		move = moveMySQL
 	}
-	if err := pgstore.MigrateArchive(e.ctx, pool); err != nil {
-		return fmt.Errorf("connection %s: %w", c.Target, err)
-	}
-	none := func(context.Context) (map[string]time.Duration, error) { return nil, nil } // it moves, and drops nothing
-	keeper, err := pgstore.NewKeeper(pool, pgstore.KeeperOptions{Archive: true, Hot: r.Hot, Keep: none})
-	if err != nil {
-		return err
-	}
-	done, err := keeper.RunOnce(e.ctx)
+	moved, busy, err := move(e.ctx, business, c.Target, r.Hot)
 	switch {
 	case err != nil:
-		return fmt.Errorf("connection %s: %d records were moved, run it again for the rest: %w", c.Target, done.Moved, err)
-	case done.Busy:
+		return fmt.Errorf("connection %s: %d records were moved, run it again for the rest: %w", c.Target, moved, err)
+	case busy:
 		_, err = fmt.Fprintf(e.out, "%s is in %s, a running console is moving records to it\n", pgstore.Archive, c.Target)
 	default:
-		_, err = fmt.Fprintf(e.out, "%s is in %s, %d records were moved to it\n", pgstore.Archive, c.Target, done.Moved)
+		_, err = fmt.Fprintf(e.out, "%s is in %s, %d records were moved to it\n", pgstore.Archive, c.Target, moved)
 	}
 	return err
+}
+
+// dropsNone makes a keeper that moves, and drops nothing.
+func dropsNone(context.Context) (map[string]time.Duration, error) { return nil, nil }
+
+func movePostgres(ctx context.Context, business *connections, name string, hot time.Duration) (moved int64, busy bool, _ error) {
+	pool, err := business.writer(ctx, name)
+	if err != nil {
+		return 0, false, err
+	}
+	if err := pgstore.MigrateArchive(ctx, pool); err != nil {
+		return 0, false, err
+	}
+	keeper, err := pgstore.NewKeeper(pool, pgstore.KeeperOptions{Archive: true, Hot: hot, Keep: dropsNone})
+	if err != nil {
+		return 0, false, err
+	}
+	done, err := keeper.RunOnce(ctx)
+	return done.Moved, done.Busy, err
+}
+
+func moveMySQL(ctx context.Context, business *connections, name string, hot time.Duration) (moved int64, busy bool, _ error) {
+	db, err := business.mysqlWriter(name)
+	if err != nil {
+		return 0, false, err
+	}
+	if err := mysqlstore.MigrateArchive(ctx, db); err != nil {
+		return 0, false, err
+	}
+	keeper, err := mysqlstore.NewKeeper(db, mysqlstore.KeeperOptions{Archive: true, Hot: hot, Keep: dropsNone})
+	if err != nil {
+		return 0, false, err
+	}
+	done, err := keeper.RunOnce(ctx)
+	return done.Moved, done.Busy, err
 }
 
 // migrateConsole brings the console's tables up to date.
@@ -99,14 +126,23 @@ func migrateConsole(ctx context.Context, conf *config.Config) error {
 	return migrations.Up(ctx, pool)
 }
 
+// migrateBusiness makes the table of consume records in a business database.
 func migrateBusiness(ctx context.Context, conf *config.Config, name string) error {
 	business := newConnections(conf.Connections)
 	defer business.close()
-	pool, err := business.writer(ctx, name)
-	if err != nil {
-		return err
+	var err error
+	if business.isMySQL(name) {
+		var db *sql.DB
+		if db, err = business.mysqlWriter(name); err == nil {
+			err = mysqlstore.Migrate(ctx, db)
+		}
+	} else {
+		var pool *pgxpool.Pool
+		if pool, err = business.writer(ctx, name); err == nil {
+			err = pgstore.Migrate(ctx, pool)
+		}
 	}
-	if err := pgstore.Migrate(ctx, pool); err != nil {
+	if err != nil {
 		return fmt.Errorf("connection %s: %w", name, err)
 	}
 	return nil

@@ -68,11 +68,6 @@ func (c *Config) checkRecords(bad *problems) {
 			bad.Add(r.Pos.Problemf("hot is for archive: monthly: without an archive all records are in the table"))
 		}
 	}
-	for _, conn := range c.Connections {
-		if conn.Kind != "postgres" && conn.Records != nil && conn.Records.Archive {
-			bad.Add(conn.Records.Pos.Problemf("archive is for postgres connections, and %s is %s", conn.Name, conn.Kind))
-		}
-	}
 }
 
 func (c *Config) allRecords() []Records {

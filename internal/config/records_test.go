@@ -40,7 +40,6 @@ func TestRecordMistakesNameTheirLine(t *testing.T) {
 		"hot alone":          {"consume_records: 90d", "hot: 30d", "retention: hot is for archive: monthly"},
 		"other archive":      {"consume_records: 90d", "archive: weekly", "retention.archive: has to be"},
 		"unknown key":        {"{kind: postgres, ", "{kind: postgres, retention: {keep: 3d}, ", "connections.shop.retention"},
-		"archive of a mysql": {"{kind: postgres, ", "{kind: mysql, retention: {archive: monthly}, ", "archive is for postgres connections, and shop is mysql"},
 	} {
 		if !strings.Contains(full, m.old) {
 			t.Fatalf("%s: no %q in the file", name, m.old)
