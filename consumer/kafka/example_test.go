@@ -4,14 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncemore/consumer"
+	"oncemore/consumer/consumertest"
 	"oncemore/consumer/kafka"
 	"oncemore/consumer/pgstore"
 )
@@ -56,5 +61,57 @@ func Example() {
 	}
 	if err := points.Run(ctx); err != nil {
 		log.Fatal(err)
+	}
+}
+
+// A group on a broker in process: three deliveries, one effect. Records are in
+// memory here; a service keeps them where its effect is.
+func ExampleNew() {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "order.paid"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cluster.Close()
+	brokers := kgo.SeedBrokers(cluster.ListenAddrs()...)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	publish(ctx, brokers, `{"eventId":"payment-success-10001"}`, `{"eventId":"payment-success-10001"}`, `{"eventId":"payment-success-10002"}`)
+
+	points, err := kafka.New(consumer.Config[int]{
+		Group:   "points-consumer-group",
+		Store:   consumertest.NewMemory(0),
+		EventID: consumer.EventIDSource{JSON: "$.eventId"},
+		Logger:  slog.New(slog.DiscardHandler),
+		Handler: func(_ context.Context, _ int, ev consumer.Event) error {
+			fmt.Println("100 points for", ev.ID)
+			if ev.ID == "payment-success-10002" {
+				stop() // enough for an example: this transaction still commits
+			}
+			return nil
+		},
+	}, kafka.Options{Topics: []string{"order.paid"}, Client: []kgo.Opt{brokers}, CreateTopics: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := points.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(points.Status().Duplicates, "duplicate")
+	// Output:
+	// 100 points for payment-success-10001
+	// 100 points for payment-success-10002
+	// 1 duplicate
+}
+
+func publish(ctx context.Context, brokers kgo.Opt, values ...string) {
+	client, err := kgo.NewClient(brokers, kgo.DefaultProduceTopic("order.paid"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	for _, value := range values {
+		if err := client.ProduceSync(ctx, kgo.StringRecord(value)).FirstErr(); err != nil {
+			log.Fatal(err)
+		}
 	}
 }
