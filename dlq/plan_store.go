@@ -133,8 +133,8 @@ func writePlan(ctx context.Context, tx pgx.Tx, actor access.Actor, action string
 }
 
 const sqlInsertTarget = `
-INSERT INTO replay_target (replay_id, cluster, exchange, topic, group_id, groups)
-VALUES (@replay, @cluster, @exchange, @topic, @group, @groups) RETURNING id`
+INSERT INTO replay_target (replay_id, cluster, exchange, topic, group_id, groups, verdicts)
+VALUES (@replay, @cluster, @exchange, @topic, @group, @groups, @verdicts) RETURNING id`
 
 // storeSet writes what the set holds, by COPY.
 func storeSet(ctx context.Context, tx pgx.Tx, id int64, set *planSet, groups map[string]int32) error {
@@ -184,8 +184,10 @@ func storeSet(ctx context.Context, tx pgx.Tx, id int64, set *planSet, groups map
 // item of the route was judged to reach.
 func storeTargets(ctx context.Context, tx pgx.Tx, id int64, set *planSet, groups map[string]int32) (map[Route]int32, error) {
 	reached := map[Route][]int32{}
+	verdicts := map[Route]map[int32]map[string]int{}
 	for _, it := range set.items {
 		for _, g := range it.groups {
+			countVerdict(verdicts, it.route, groups[g.name], g.verdict)
 			if !slices.Contains(reached[it.route], groups[g.name]) {
 				reached[it.route] = append(reached[it.route], groups[g.name])
 			}
@@ -195,7 +197,7 @@ func storeTargets(ctx context.Context, tx pgx.Tx, id int64, set *planSet, groups
 	for route, reaches := range reached {
 		var target int32
 		err := tx.QueryRow(ctx, sqlInsertTarget, pgx.NamedArgs{
-			"replay": id, "cluster": route.Cluster, "exchange": route.Exchange, "topic": route.Topic, "group": groups[route.Group], "groups": reaches,
+			"replay": id, "cluster": route.Cluster, "exchange": route.Exchange, "topic": route.Topic, "group": groups[route.Group], "groups": reaches, "verdicts": verdicts[route],
 		}).Scan(&target)
 		if err != nil {
 			return nil, fmt.Errorf("insert target %s: %w", route.Topic, err)
@@ -203,6 +205,16 @@ func storeTargets(ctx context.Context, tx pgx.Tx, id int64, set *planSet, groups
 		ids[route] = target
 	}
 	return ids, nil
+}
+
+func countVerdict(counts map[Route]map[int32]map[string]int, route Route, group int32, v Verdict) {
+	if counts[route] == nil {
+		counts[route] = map[int32]map[string]int{}
+	}
+	if counts[route][group] == nil {
+		counts[route][group] = map[string]int{}
+	}
+	counts[route][group][v.String()]++
 }
 
 func (s *planSet) groupNames() []string {

@@ -140,6 +140,8 @@ type ReplayTarget struct {
 	Cluster string
 	Topic   string
 	Groups  []string
+
+	Verdicts map[string]map[Verdict]int // by group: what the plan found for the items that go
 }
 
 // ReplayItem is one event sent, or to be sent, to one target.

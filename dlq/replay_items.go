@@ -64,7 +64,7 @@ func (f ItemFilter) condition() (sql string, args pgx.NamedArgs, err error) {
 
 const sqlItemPage = `
 SELECT i.no, i.item_key, i.verdict, i.state, i.sent_at, t.topic, i.sent_partition, i.sent_offset, coalesce(i.bytes_from, 0),
-  i.reason, i.reason_key, i.reason_args, b.key,
+  i.reason, i.reason_key, i.reason_args, b.key, i.revision,
   array(SELECT l.letter_id FROM replay_item_letter l WHERE l.replay_id = i.replay_id AND l.no = i.no ORDER BY l.letter_id)
 FROM replay_item i
 JOIN replay_target t ON t.id = i.target_id
@@ -109,7 +109,7 @@ func scanItem(row pgx.CollectableRow) (ReplayItem, error) {
 	var text, reasonKey *string
 	var reasonArgs []byte
 	err := row.Scan(&it.No, &key, &it.Verdict, &state, &it.SentAt, &it.Topic, &it.Partition, &it.Offset, &from,
-		&text, &reasonKey, &reasonArgs, &it.Key, &it.LetterIDs)
+		&text, &reasonKey, &reasonArgs, &it.Key, &it.Revision, &it.LetterIDs)
 	it.State, it.BytesFrom, it.Reason = itemStateNames[state], from.String(), loadReason(text, reasonKey, reasonArgs)
 	if len(key) == 0 || key[0] != '\x01' {
 		it.EventID = &key

@@ -133,18 +133,15 @@ func scanReplay(row pgx.CollectableRow) (Replay, error) {
 		p.Wait = replayReason("reason.wait.nobody")
 	}
 	p.PausedBy = pausedByNames[pausedBy]
-	p.Outcomes, p.Verdicts = map[Outcome]int{}, map[Verdict]int{}
-	for v, name := range verdictNames {
-		if n := verdicts[name]; n > 0 {
-			p.Verdicts[v] = n
-		}
-	}
+	p.Outcomes, p.Verdicts = map[Outcome]int{}, namedVerdicts(verdicts)
 	return p, err
 }
 
 const sqlReplayTargets = `
 SELECT t.replay_id, t.cluster, t.topic, array(
-  SELECT coalesce(g.name, '') FROM unnest(t.groups) u(id) LEFT JOIN letter_name g ON g.id = u.id ORDER BY 1)
+  SELECT coalesce(g.name, '') FROM unnest(t.groups) u(id) LEFT JOIN letter_name g ON g.id = u.id ORDER BY 1),
+  coalesce((SELECT jsonb_object_agg(coalesce(g.name, ''), v.value) FROM jsonb_each(t.verdicts) v
+    LEFT JOIN letter_name g ON g.id = v.key::int), '{}')
 FROM replay_target t WHERE t.replay_id = ANY(@ids) ORDER BY t.id`
 
 func (r *Replays) fillTargets(ctx context.Context, by map[int64]*Replay) error {
@@ -154,14 +151,36 @@ func (r *Replays) fillTargets(ctx context.Context, by map[int64]*Replay) error {
 	}
 	var id int64
 	var t ReplayTarget
-	_, err = pgx.ForEachRow(rows, []any{&id, &t.Cluster, &t.Topic, &t.Groups}, func() error {
-		by[id].Targets = append(by[id].Targets, ReplayTarget{Cluster: t.Cluster, Topic: t.Topic, Groups: slices.Clone(t.Groups)})
+	var counts map[string]map[string]int
+	_, err = pgx.ForEachRow(rows, []any{&id, &t.Cluster, &t.Topic, &t.Groups, &counts}, func() error {
+		by[id].Targets = append(by[id].Targets, ReplayTarget{
+			Cluster: t.Cluster, Topic: t.Topic, Groups: slices.Clone(t.Groups), Verdicts: verdictsByGroup(counts)})
+		counts = nil
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("read targets of replays: %w", err)
 	}
 	return nil
+}
+
+func verdictsByGroup(counts map[string]map[string]int) map[string]map[Verdict]int {
+	by := make(map[string]map[Verdict]int, len(counts))
+	for group, named := range counts {
+		by[group] = namedVerdicts(named)
+	}
+	return by
+}
+
+// namedVerdicts is the reverse of verdictCounts.
+func namedVerdicts(named map[string]int) map[Verdict]int {
+	counts := map[Verdict]int{}
+	for v, name := range verdictNames {
+		if n := named[name]; n > 0 {
+			counts[v] = n
+		}
+	}
+	return counts
 }
 
 // sqlReplayOutcomes counts per item and group. A claim without an outcome is
