@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"oncemore/consumer/mysqlstore"
 	"oncemore/consumer/outbox"
 	"oncemore/internal/config"
 	"oncemore/internal/outboxes"
@@ -28,22 +30,45 @@ func (a *app) openOutboxes(ctx context.Context) error {
 
 func (a *app) openOutbox(ctx context.Context, o config.Outbox) (outboxes.Outbox, error) {
 	out := outboxes.Outbox{Connection: o.Connection, Cluster: o.Cluster}
-	if kind := a.conf.Connection(o.Connection).Kind; kind != "postgres" {
-		return out, fmt.Errorf("the console relays outboxes in PostgreSQL only, and connection %s is %s: run outbox.Relay in a service", o.Connection, kind)
+	var err error
+	if a.business.isMySQL(o.Connection) {
+		out.Read, out.Write, err = a.mysqlBoxes(o)
+	} else {
+		out.Read, out.Write, err = a.postgresBoxes(ctx, o)
 	}
+	return out, err
+}
+
+func (a *app) postgresBoxes(ctx context.Context, o config.Outbox) (read, write *outbox.Box, _ error) {
 	reader, err := a.business.reader(ctx, o.Connection)
 	if err != nil {
-		return out, err
+		return nil, nil, err
 	}
 	writer, err := a.outboxWriter(ctx, o)
 	if err != nil {
-		return out, err
+		return nil, nil, err
 	}
-	if out.Read, err = outbox.Postgres(reader, outbox.Table(o.Table)); err != nil {
-		return out, err
+	if read, err = outbox.Postgres(reader, outbox.Table(o.Table)); err != nil {
+		return nil, nil, err
 	}
-	out.Write, err = outbox.Postgres(writer, outbox.Table(o.Table))
-	return out, err
+	write, err = outbox.Postgres(writer, outbox.Table(o.Table))
+	return read, write, err
+}
+
+func (a *app) mysqlBoxes(o config.Outbox) (read, write *outbox.Box, _ error) {
+	reader, err := a.business.mysqlReader(o.Connection)
+	if err != nil {
+		return nil, nil, err
+	}
+	writer, err := a.mysqlOutboxWriter(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	if read, err = outbox.MySQLBox(reader, outbox.Table(o.Table)); err != nil {
+		return nil, nil, err
+	}
+	write, err = outbox.MySQLBox(writer, outbox.Table(o.Table))
+	return read, write, err
 }
 
 func (a *app) outboxWriter(ctx context.Context, o config.Outbox) (*pgxpool.Pool, error) {
@@ -51,6 +76,13 @@ func (a *app) outboxWriter(ctx context.Context, o config.Outbox) (*pgxpool.Pool,
 		return a.business.writer(ctx, o.Connection)
 	}
 	return a.business.open(ctx, o.Connection+" outbox "+o.Table, o.Writer, func(p *pgxpool.Config) { p.MaxConns = 4 })
+}
+
+func (a *app) mysqlOutboxWriter(o config.Outbox) (*sql.DB, error) {
+	if !o.Writer.Set() {
+		return a.business.mysqlWriter(o.Connection)
+	}
+	return a.business.openMySQL(o.Connection+" outbox "+o.Table, o.Writer, mysqlstore.PoolOptions{MaxConns: 4})
 }
 
 // startRelays runs one relay per outbox. Those of all replicas share its keys.
