@@ -21,7 +21,7 @@ type Overview struct {
 	OpenFaults      int64
 	Hours           [24]HourCount // the present hour last
 	NeedSomeone     []Fault       // at most 5 open ones that are not muted, by growth, then open letters
-	Growing         []Fault       // those of them, at most 5, with more arrivals in this and the last hour than in the two before
+	Growing         []Fault       // those of them, at most 5, that get more letters than they ever did in the day before
 	Ages            []AgeRow      // sources with open letters, most open first, at most 20
 	Replays         []Replay      // of the last 24 h, newest first, at most 20; numbers, no items
 	Waiting         []Replay      // waiting for approval, oldest first, at most 20
@@ -177,7 +177,7 @@ func (v *Overview) readFaults(ctx context.Context, tx pgx.Tx) error {
 	}
 	v.NeedSomeone = faults[:min(len(faults), 5)]
 	for _, f := range faults {
-		if f.LastHour > f.Hours[20]+f.Hours[21] && len(v.Growing) < 5 {
+		if f.grows() && len(v.Growing) < 5 {
 			v.Growing = append(v.Growing, f)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
+	"oncemore/internal/alert"
 	"oncemore/internal/config"
 	"oncemore/internal/fleet"
 	"oncemore/internal/outboxes"
@@ -26,6 +27,7 @@ type app struct {
 
 	pool     *pgxpool.Pool // the console's own database
 	business *connections
+	alerts   *alert.Engine
 	filters  *filters
 	clusters map[string]*dlq.Cluster
 	dialects *dialect.Set
@@ -55,7 +57,11 @@ func openApp(ctx context.Context, conf *config.Config, log *slog.Logger) (*app, 
 		return nil, err
 	}
 	a := &app{conf: conf, log: log, clock: time.Now, business: newConnections(conf.Connections), filters: newFilters(log), judgeStale: judgeStale}
-	if err := a.open(ctx); err != nil {
+	err := a.open(ctx)
+	if err == nil {
+		a.alerts, err = a.newAlerts()
+	}
+	if err != nil {
 		a.close()
 		return nil, err
 	}

@@ -158,23 +158,35 @@ const (
 )
 
 func (a *app) startJobs(ctx context.Context, start starter) {
-	start("replays", func(ctx context.Context) error { return workReplays(ctx, a.pool, a.replays, a.log, a.clock) })
+	start("replays", func(ctx context.Context) error { return workReplays(ctx, a.pool, a.replays, a.log, a.clock, a.alerts) })
 	start("replays looked after", func(ctx context.Context) error { a.replays.Run(ctx); return nil })
 	start("fold", func(ctx context.Context) error { dlq.RunFold(ctx, a.pool, a.log, foldEvery); return nil })
 	start("judge", func(ctx context.Context) error { a.judge.RunJudge(ctx, a.log, a.judgeStale); return nil })
 	start("months", a.runMonths)
 	start("outbox commands", a.outboxes.Run)
 	start("checks", a.runChecks)
+	start("alerts", a.alerts.Run)
 	a.startRetention(start)
+}
+
+// jobs are another package's, worked beside those of replays.
+type jobs interface {
+	Queue() string
+	AddWorkers(*river.Workers)
 }
 
 // workReplays works the steps of replays. A step is fenced by its replay's epoch,
 // so one that is rescued while it still runs changes nothing.
-func workReplays(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays, log *slog.Logger, clock func() time.Time) error {
+func workReplays(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays, log *slog.Logger, clock func() time.Time, more ...jobs) error {
 	workers := river.NewWorkers()
 	replays.AddWorkers(workers)
+	queues := map[string]river.QueueConfig{dlq.ReplayQueue: {MaxWorkers: 8}}
+	for _, other := range more {
+		other.AddWorkers(workers)
+		queues[other.Queue()] = river.QueueConfig{MaxWorkers: 4}
+	}
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Queues:               map[string]river.QueueConfig{dlq.ReplayQueue: {MaxWorkers: 8}},
+		Queues:               queues,
 		Workers:              workers,
 		Logger:               riverLog(log, clock),
 		ErrorHandler:         jobErrors{log},

@@ -41,8 +41,8 @@ type Rule struct {
 	Severity Severity
 	// Momentary: it happened and is over, such as a new fault. Its end is no news.
 	Momentary bool
-	// Look lists what is there now. An error means that it could not look: what
-	// was found before lasts, and nothing counts as ended.
+	// Look lists what is there now. An error means that it could not look, or not
+	// everywhere: what is returned with it begins, and nothing ends.
 	Look func(ctx context.Context) ([]Condition, error)
 }
 

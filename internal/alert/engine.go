@@ -153,12 +153,7 @@ func (e *Engine) Tick(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil {
-			err = e.couldNotLook(ctx, rule, err, now)
-		} else {
-			err = e.remember(ctx, rule, found, now)
-		}
-		if err != nil {
+		if err := e.remember(ctx, rule, found, err, now); err != nil {
 			return err
 		}
 	}

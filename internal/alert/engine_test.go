@@ -272,12 +272,17 @@ func TestARuleThatCannotLookEndsNothing(t *testing.T) {
 	if l := looks["age"]; l.Error != "broker silent" || l.ErrorSince == nil || !l.ErrorSince.Equal(d.now.Add(-time.Hour)) || !l.At.Equal(d.now.Add(-2*time.Hour)) {
 		t.Errorf("look %+v", l)
 	}
+	d.find(errors.New("half of it is silent"), "b") // what the other half says begins
+	d.tick(time.Hour)
+	if lasting, err = d.engine.Lasting(t.Context(), 10); len(lasting) != 2 || err != nil {
+		t.Errorf("%+v, %v", lasting, err)
+	}
 	d.find(nil)
 	d.tick(time.Hour)
 	if looks, _ = d.engine.Looks(t.Context()); looks["age"].Error != "" {
 		t.Errorf("look %+v", looks["age"])
 	}
-	d.expect("firing 1", "resolved 1")
+	d.expect("firing 1", "firing 1", "resolved 2")
 }
 
 func TestOfTwoReplicasOneTells(t *testing.T) {

@@ -22,6 +22,11 @@ FROM alert `
 	sqlOver       = sqlAlertColumns + `WHERE resolved_at IS NOT NULL ORDER BY resolved_at DESC, id DESC LIMIT @limit`
 )
 
+// Text is an alert's sentence in a language.
+func (e *Engine) Text(language string, a Alert) string {
+	return e.opts.Words(language, "alert."+a.Rule+".says", a.Args)
+}
+
 // Lasting lists what is there now, unacknowledged first, worst first; at most limit.
 func (e *Engine) Lasting(ctx context.Context, limit int) ([]Alert, error) {
 	return e.alerts(ctx, sqlLasting, pgx.NamedArgs{"limit": limit})

@@ -16,15 +16,6 @@ const sqlCouldNotLook = `
 INSERT INTO alert_look AS l (rule, at, error, error_since) VALUES (@rule, @at, @error, @at)
 ON CONFLICT (rule) DO UPDATE SET error = excluded.error, error_since = coalesce(l.error_since, excluded.error_since)`
 
-// couldNotLook keeps why: what was found before lasts.
-func (e *Engine) couldNotLook(ctx context.Context, rule Rule, why error, now time.Time) error {
-	_, err := e.pool.Exec(ctx, sqlCouldNotLook, pgx.NamedArgs{"rule": rule.Name, "at": now, "error": storable(why)})
-	if err != nil {
-		return fmt.Errorf("keep why rule %s could not look: %w", rule.Name, err)
-	}
-	return nil
-}
-
 const (
 	sqlLooked = `
 INSERT INTO alert_look (rule, at) VALUES (@rule, @at)
@@ -44,18 +35,22 @@ WHERE rule = @rule AND resolved_at IS NULL AND key <> ALL(@keys::text[]) AND las
 )
 
 // remember makes the rule's alerts what it found: new ones begin, those that are
-// not there any more end.
-func (e *Engine) remember(ctx context.Context, rule Rule, found []Condition, now time.Time) error {
+// not there any more end. Where the rule could not look at all of it, nothing ends.
+func (e *Engine) remember(ctx context.Context, rule Rule, found []Condition, failed error, now time.Time) error {
 	args, err := foundArgs(rule, found)
 	if err != nil {
 		return err
 	}
 	args["at"] = now
+	statements := []string{sqlLooked, sqlFound, sqlEnded}
+	if failed != nil {
+		args["error"], statements = storable(failed), []string{sqlCouldNotLook, sqlFound}
+	}
 	err = pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
-		b.Queue(sqlLooked, args)
-		b.Queue(sqlFound, args)
-		b.Queue(sqlEnded, args)
+		for _, sql := range statements {
+			b.Queue(sql, args)
+		}
 		return tx.SendBatch(ctx, b).Close()
 	})
 	if err != nil {

@@ -59,7 +59,21 @@ type Finding struct {
 	Mend      Text      `json:"mend"`     // what to do; empty for a pass
 	Evidence  []string  `json:"evidence"` // lines: what was seen, with values
 	CheckedAt time.Time `json:"checked_at"`
-	Since     time.Time `json:"since"` // when it got this severity; equals CheckedAt unless Store knows better
+	Since     time.Time `json:"since"`          // when it got this severity; equals CheckedAt unless Store knows better
+	Mute      *Mute     `json:"mute,omitempty"` // nil: nobody has muted it; set by Store alone
+}
+
+// Mute says that nobody wants to hear of a finding for a while.
+type Mute struct {
+	Until  time.Time `json:"until"`
+	Reason string    `json:"reason"`
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+}
+
+// Muted reports whether the finding is muted now. A pass has nothing to mute.
+func (f Finding) Muted(now time.Time) bool {
+	return f.Mute != nil && now.Before(f.Mute.Until) && f.Severity != Passed
 }
 
 // String is the finding in one line.

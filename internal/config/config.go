@@ -25,6 +25,8 @@ type Config struct {
 	ReconcileDir string            // "": none
 	Dialects     string            // a file with dialects of one's own; "": none
 
+	Alerts Alerts
+
 	Approval  Approval
 	Retention Retention
 	Web       Web

@@ -44,6 +44,7 @@ func readConfig(n node, c *Config) {
 		"groups":          func(n node) { c.Groups = readNamed(n, readGroup) },
 		"consumers":       func(n node) { c.Consumers = readList(n, readConsumer) },
 		"outbox":          func(n node) { c.Outbox = readList(n, readOutbox) },
+		"alerts":          func(n node) { readAlerts(n, &c.Alerts) },
 		"urls":            func(n node) { readURLs(n, c) },
 		"reconcile_dir":   func(n node) { c.reconcilePos = n.Pos(); n.Text(&c.ReconcileDir) },
 		"dialects":        func(n node) { n.Text(&c.Dialects) },
