@@ -37,9 +37,6 @@ func (c checkCmd) Run(e *edge) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(conf.Unsupported()...); err != nil {
-		return err
-	}
 	findings := checkConfig(e.ctx, conf)
 	if err := c.print(e.out, findings); err != nil {
 		return err

@@ -14,9 +14,6 @@ func TestExampleConfigIsSound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if unsupported := c.Unsupported(); len(unsupported) > 0 {
-		t.Errorf("asks for what this version cannot do: %v", unsupported)
-	}
 	for _, consumer := range c.Consumers {
 		if consumer.HTTP == nil {
 			_, err = effect.NewSQL(consumer.SQL, consumer.ExpectRows)

@@ -151,16 +151,3 @@ func (c *Config) checkBroker(bad *problems, consumer Consumer) {
 		}
 	}
 }
-
-// Unsupported lists what the file asks for and this version cannot do yet.
-// Nothing of it is ignored: serve and check refuse.
-func (c *Config) Unsupported() []error {
-	var out []error
-	later := func(at Pos, what string) {
-		out = append(out, at.Problemf("%s is not supported yet in this version: take it out to go on", what))
-	}
-	if c.ReconcileDir != "" {
-		later(c.reconcilePos, "reconciliation")
-	}
-	return out
-}

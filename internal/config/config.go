@@ -20,6 +20,7 @@ type Config struct {
 	Groups      []Group
 	Consumers   []Consumer
 	Outbox      []Outbox
+	Links       []Link // to traces and logs
 
 	URLs         map[string]string // bases that http effects may call, by name
 	ReconcileDir string            // "": none
@@ -28,10 +29,9 @@ type Config struct {
 	Alerts Alerts
 
 	Approval  Approval
+	Replays   Replays
 	Retention Retention
 	Web       Web
-
-	reconcilePos Pos
 }
 
 // Cluster is a named broker connection; exactly one of Kafka and Rabbit is set.
@@ -180,7 +180,15 @@ type Retry struct {
 }
 
 // Approval says what needs a second person.
-type Approval struct{ ReplaySize int }
+type Approval struct {
+	ReplaySize int           // items of a replay above which it does
+	ValidFor   time.Duration // how long an approval holds
+}
+
+// Replays bounds replays.
+type Replays struct {
+	Cap int // replays of one letter after which it is parked
+}
 
 // Retention says how long things are kept.
 type Retention struct {

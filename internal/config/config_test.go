@@ -66,9 +66,6 @@ func TestParseReadsEveryKey(t *testing.T) {
 	if sms.HTTP.Method != "POST" || sms.HTTP.Timeout != 2*time.Second || c.URLs["api"] != "http://api.internal:8080" {
 		t.Errorf("http: %+v", sms.HTTP)
 	}
-	if len(c.Unsupported()) != 0 {
-		t.Errorf("unsupported: %v", c.Unsupported())
-	}
 }
 
 func TestStrategiesOfTheBusinessTables(t *testing.T) {
@@ -89,9 +86,6 @@ func TestStrategiesOfTheBusinessTables(t *testing.T) {
 	}
 	if e := c.Groups[0].Evidence; e.ConsumerGroup != "" || e.ConsumedAt != "created_at" || e.EventID != "event_id" {
 		t.Errorf("%+v", e)
-	}
-	if len(c.Unsupported()) != 0 {
-		t.Errorf("unsupported: %v", c.Unsupported())
 	}
 }
 
@@ -201,26 +195,6 @@ func TestParseSurvivesAnyBytes(t *testing.T) {
 	}
 }
 
-// The documented example asks for more than this version can do; each of these
-// is named, and nothing is left out silently.
-func TestExampleSaysWhatIsNotSupportedYet(t *testing.T) {
-	t.Parallel()
-	c, err := config.Load(filepath.Join("testdata", "example.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"reconcile_dir: reconciliation"}
-	got := c.Unsupported()
-	if len(got) != len(want) {
-		t.Fatalf("%d sentences: %v", len(got), got)
-	}
-	for i, w := range want {
-		if !strings.Contains(got[i].Error(), w+" is not supported yet in this version") {
-			t.Errorf("sentence %d: %v", i, got[i])
-		}
-	}
-}
-
 func TestConsumerOfAQueue(t *testing.T) {
 	t.Parallel()
 	const text = `
@@ -235,8 +209,8 @@ consumers:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Consumers[0]; got.Queue != "order paid/points" || !got.EventID.MessageID || got.Retry.Mode != "non_blocking" || len(c.Unsupported()) != 0 {
-		t.Errorf("%+v, not supported: %v", got, c.Unsupported())
+	if got := c.Consumers[0]; got.Queue != "order paid/points" || !got.EventID.MessageID || got.Retry.Mode != "non_blocking" {
+		t.Errorf("%+v", got)
 	}
 	_, err = config.Parse("c.yaml", []byte(strings.Replace(text, `queue: "order paid/points"`, "topics: [order.paid]", 1)))
 	if err == nil || !strings.Contains(err.Error(), "topics are for Kafka, and cluster pay is RabbitMQ") {

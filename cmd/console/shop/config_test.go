@@ -27,9 +27,6 @@ func TestConfigIsValid(t *testing.T) {
 	if got := conf.Groups[0].Evidence.CompleteSince; !got.Equal(time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)) {
 		t.Errorf("complete since %s", got)
 	}
-	if len(conf.Unsupported()) != 0 {
-		t.Errorf("unsupported: %v", conf.Unsupported())
-	}
 	for _, c := range conf.Consumers {
 		if c.SQL == "" {
 			continue
