@@ -13,6 +13,7 @@ import (
 
 	"oncemore/consumer"
 	"oncemore/consumer/consumertest"
+	"oncemore/consumer/pgstore"
 	"oncemore/internal/testkit"
 	"oncemore/migrations/pgtest"
 )
@@ -84,6 +85,36 @@ func TestWhatIsNoPaymentIsADeadLetter(t *testing.T) {
 	)
 	if len(r.Letters) != 3 || r.Retried != 0 || !errors.Is(r.Letters[2].Err, consumer.ErrNoEventID) {
 		t.Errorf("%+v", r)
+	}
+}
+
+// All three groups on a broker in memory, while their processes die and every
+// delivery comes twice: each payment takes effect once in each.
+func TestGroupsThroughDeaths(t *testing.T) {
+	t.Parallel()
+	const orders = 40
+	pool, log := database(t), slog.New(slog.DiscardHandler)
+	if _, err := pool.Exec(t.Context(), `insert into payment_task select o::text, 'PENDING' from generate_series(1, 40) o`); err != nil {
+		t.Fatal(err)
+	}
+	broker := consumertest.NewBroker(3)
+	broker.EveryDeliveryTwice()
+	for order := range orders {
+		broker.Publish(consumertest.JSON(topic, fmt.Sprintf(`{"eventId":"payment-success-%d","orderId":"%d","memberId":7,"points":100}`, order+1, order+1)))
+	}
+	for _, cfg := range []consumer.Config[pgstore.Tx]{config(pool, log), notifyConfig(pool, log), taskConfig(pool, log)} {
+		cfg.BatchSize = 5
+		member := consumertest.Start(t, broker, cfg, topic)
+		member.Crash(consumertest.BeforeCommit, 2)
+		member.Crash(consumertest.AfterCommit, 2)
+		member.Crash(consumertest.DuringAck, 2)
+	}
+	broker.Settled(t)
+	var points, most, notified, processed int
+	err := pool.QueryRow(t.Context(), `select (select sum(points) from user_points), (select max(points) from user_points),
+		(select count(*) from notification_log), (select count(*) from payment_task where status = 'PROCESSED')`).Scan(&points, &most, &notified, &processed)
+	if err != nil || points != 100*orders || most != 100 || notified != orders || processed != orders || len(broker.Letters(topic)) != 0 {
+		t.Errorf("%d points, at most %d, %d notified, %d processed, letters %v, %v", points, most, notified, processed, broker.Letters(topic), err)
 	}
 }
 
