@@ -93,6 +93,7 @@ func scenes(t *testing.T, s *pageShop) []scene {
 		{"replay-running", fmt.Sprintf("/replays/%d", notifications), access.Operator}, {"replay-done", fmt.Sprintf("/replays/%d?tab=all", done), access.Operator},
 		{"+replay-refused", fmt.Sprintf("/replays/%d?tab=refused", refusedPlan), access.Operator},
 		{"consumers", "/consumers", access.Operator}, {"consumer", "/consumers/" + legacy, access.Operator}, {"sources", "/sources", access.Operator},
+		{"outbox", "/outbox", access.Operator}, {"+outbox-no-match", "/outbox?state=dead&key=nobody", access.Operator}, {"outbox-row", "/outbox/shop/outbox_message/1", access.Operator},
 		{"checks", "/checks", access.Operator}, {"audit", "/audit", access.Admin}, {"+audit-no-match", "/audit?actor=nobody", access.Admin}, {"profile", "/profile", access.Operator}, {"try", "/try", access.Operator},
 		{"not-found", "/nowhere", access.Operator}, {"+bad-request", "/faults?sort=size", access.Operator},
 	}
@@ -102,7 +103,7 @@ func scenes(t *testing.T, s *pageShop) []scene {
 func TestBrowserPages(t *testing.T) {
 	t.Parallel()
 	browser := chrome(t)
-	s := setupPageShop(t, func(d *web.Deps) { d.Try = demoTry{} })
+	s := setupPageShop(t, func(d *web.Deps) { d.Try = demoTry{} }, withOutbox(postgresOutbox(t)))
 	s.seed()
 	all := scenes(t, s)
 	for i, v := range variants() {

@@ -8,43 +8,94 @@ import (
 	"strings"
 	"testing"
 
+	"oncemore/consumer/mysqlstore"
 	"oncemore/consumer/outbox"
 	"oncemore/internal/access"
 	"oncemore/internal/outboxes"
+	"oncemore/internal/testkit"
 	"oncemore/migrations/pgtest"
 	"oncemore/web"
 )
 
-// setupOutbox is a site whose only outbox has a dead row 1 and one row behind it.
-func setupOutbox(t *testing.T) *shop {
+// outboxKinds are the databases that an outbox may be in.
+var outboxKinds = map[string]func(*testing.T) *outbox.Box{"postgres": postgresOutbox, "mariadb": mysqlOutbox}
+
+var outboxMessages = []outbox.Message{
+	{EventID: "evt-dead", Target: "orders", AggregateKey: "account-7"},
+	{EventID: "evt-behind", Target: "orders", AggregateKey: "account-7"},
+	{EventID: "evt-free", Target: "mails", Key: []byte{0, 1}},
+}
+
+const sqlDead = `UPDATE outbox_message SET state = 4, attempts = 10, last_error = 'too <large>' WHERE id = 1`
+
+// postgresOutbox has a dead row 1 and one row behind it.
+func postgresOutbox(t *testing.T) *outbox.Box {
 	t.Helper()
 	business := pgtest.Open(t, pgtest.Empty(t))
-	must := func(err error) {
+	must := musts(t)
+	must(outbox.DefaultTable.Migrate(t.Context(), business))
+	tx, err := business.Begin(t.Context())
+	must(err)
+	must(outbox.Add(t.Context(), tx, outboxMessages...))
+	must(tx.Commit(t.Context()))
+	_, err = business.Exec(t.Context(), sqlDead)
+	must(err)
+	box, err := outbox.Postgres(business, outbox.DefaultTable)
+	must(err)
+	return box
+}
+
+// mysqlOutbox is the same in MySQL.
+func mysqlOutbox(t *testing.T) *outbox.Box {
+	t.Helper()
+	must := musts(t)
+	business, err := mysqlstore.OpenPool(testkit.MySQL(t), mysqlstore.PoolOptions{})
+	must(err)
+	t.Cleanup(func() { business.Close() })
+	must(outbox.DefaultTable.MigrateMySQL(t.Context(), business))
+	tx, err := business.BeginTx(t.Context(), nil)
+	must(err)
+	must(outbox.AddSQL(t.Context(), tx, outbox.MySQL, outboxMessages...))
+	must(tx.Commit())
+	_, err = business.ExecContext(t.Context(), sqlDead)
+	must(err)
+	box, err := outbox.MySQLBox(business, outbox.DefaultTable)
+	must(err)
+	return box
+}
+
+func musts(t *testing.T) func(error) {
+	return func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	must(outbox.DefaultTable.Migrate(t.Context(), business))
-	tx, err := business.Begin(t.Context())
-	must(err)
-	must(outbox.Add(t.Context(), tx,
-		outbox.Message{EventID: "evt-dead", Target: "orders", AggregateKey: "account-7"},
-		outbox.Message{EventID: "evt-behind", Target: "orders", AggregateKey: "account-7"},
-		outbox.Message{EventID: "evt-free", Target: "mails", Key: []byte{0, 1}}))
-	must(tx.Commit(t.Context()))
-	_, err = business.Exec(t.Context(), `UPDATE outbox_message SET state = 4, attempts = 10, last_error = 'too <large>' WHERE id = 1`)
-	must(err)
-	box, err := outbox.Postgres(business, outbox.DefaultTable)
-	must(err)
-	return setupShop(t, func(d *web.Deps) {
+}
+
+// withOutbox makes the box the only outbox of a site.
+func withOutbox(box *outbox.Box) func(*web.Deps) {
+	return func(d *web.Deps) {
 		d.Outboxes = outboxes.New(d.Pool, []outboxes.Outbox{{Connection: "shop", Cluster: "shop-kafka", Read: box, Write: box}}, slog.New(slog.DiscardHandler))
-	})
+	}
+}
+
+// eachOutbox runs a test on a site with an outbox of every kind.
+func eachOutbox(t *testing.T, run func(*testing.T, *shop)) {
+	for kind, box := range outboxKinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			run(t, setupShop(t, withOutbox(box(t))))
+		})
+	}
 }
 
 func TestOutboxOverTheAPI(t *testing.T) {
 	t.Parallel()
-	s := setupOutbox(t)
+	eachOutbox(t, outboxOverTheAPI)
+}
+
+func outboxOverTheAPI(t *testing.T, s *shop) {
 	viewer, operator, approver := s.token(t, access.Viewer), s.token(t, access.Operator), s.token(t, access.Approver)
 	get := func(path, want string) {
 		t.Helper()
@@ -92,7 +143,10 @@ func TestOutboxOverTheAPI(t *testing.T) {
 
 func TestOutboxPages(t *testing.T) {
 	t.Parallel()
-	s := setupOutbox(t)
+	eachOutbox(t, outboxPages)
+}
+
+func outboxPages(t *testing.T, s *shop) {
 	operator := s.signIn(t, access.Operator)
 	page := func(path string, status int, wants ...string) {
 		t.Helper()
