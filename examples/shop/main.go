@@ -1,6 +1,8 @@
 // Command shop is a small service that gives points for paid orders, each order
 // once. It shows how to embed the consumer library.
 //
+//	docker compose up -d --wait postgres kafka && go run ./examples/shop serve
+//
 //	shop serve       consumes order.paid until it is interrupted
 //	shop pay ORDER   publishes a payment, as the order service would; twice is harmless
 package main
@@ -33,10 +35,10 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	brokers := kgo.SeedBrokers(strings.Split(env("KAFKA_BROKERS", "127.0.0.1:9092"), ",")...)
+	brokers := kgo.SeedBrokers(strings.Split(env("KAFKA_BROKERS", "127.0.0.1:19092"), ",")...)
 	switch {
 	case len(args) == 1 && args[0] == "serve":
-		return serve(ctx, env("SHOP_DATABASE_URL", "postgres://postgres:postgres@127.0.0.1:5432/postgres"), brokers)
+		return serve(ctx, env("SHOP_DATABASE_URL", "postgres://postgres:postgres@127.0.0.1:15432/console?sslmode=disable"), brokers)
 	case len(args) == 2 && args[0] == "pay":
 		return pay(ctx, brokers, args[1])
 	}
@@ -49,7 +51,7 @@ func serve(ctx context.Context, database string, brokers kgo.Opt) error {
 		return fmt.Errorf("connect to the database: %w", err)
 	}
 	defer pool.Close()
-	if err := migrate(ctx, pool); err != nil {
+	if err := errors.Join(migrate(ctx, pool), createTopic(ctx, brokers)); err != nil {
 		return err
 	}
 	return runAll(ctx, pool, brokers, slog.Default())
