@@ -111,3 +111,107 @@ func (b *Breaks) Notes(ctx context.Context, id int64) ([]Note, error) {
 	}
 	return all, nil
 }
+
+// Bucket is how long breaks have been open.
+type Bucket struct {
+	UpTo     time.Duration // 0: longer than all others
+	Currency string
+	Items    int64
+	Amount   Amount // without signs
+}
+
+// Ages are the upper bounds of the buckets of Aging.
+var Ages = []time.Duration{24 * time.Hour, 3 * 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
+
+const sqlAging = `
+SELECT width_bucket(extract(epoch FROM @now::timestamptz - opened_at)::float8, @ages::float8[]), currency, count(*), sum(abs(amount))::text
+FROM reconcile_break WHERE job = @job AND state IN (1, 2, 4, 7) GROUP BY 1, 2 ORDER BY 1, 2`
+
+// Aging sorts a job's outstanding breaks by how long they have been open.
+func (b *Breaks) Aging(ctx context.Context, job string, now time.Time) ([]Bucket, error) {
+	ages := make([]float64, len(Ages))
+	for i, a := range Ages {
+		ages[i] = a.Seconds()
+	}
+	rows, err := b.pool.Query(ctx, sqlAging, pgx.NamedArgs{"job": job, "now": now, "ages": ages})
+	if err != nil {
+		return nil, fmt.Errorf("query aging of %s: %w", job, err)
+	}
+	buckets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k Bucket, err error) {
+		var no int
+		err = row.Scan(&no, &k.Currency, &k.Items, &k.Amount)
+		if no < len(Ages) {
+			k.UpTo = Ages[no]
+		}
+		return k, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read aging of %s: %w", job, err)
+	}
+	return buckets, nil
+}
+
+// Said is what a run said of a break.
+type Said struct {
+	Run    int64
+	What   int // 1 new, 2 still there, 3 found whole, 4 came back
+	Amount Amount
+	At     time.Time
+}
+
+const sqlSayings = `
+SELECT x.run_id, x.what, x.amount::text, coalesce(r.finished_at, r.asked_at)
+FROM reconcile_run_break x JOIN reconcile_run r ON r.id = x.run_id WHERE x.break_id = @id ORDER BY x.run_id DESC LIMIT 100`
+
+// Said lists what runs said of a break, newest first, the last hundred.
+func (b *Breaks) Said(ctx context.Context, id int64) ([]Said, error) {
+	rows, err := b.pool.Query(ctx, sqlSayings, pgx.NamedArgs{"id": id})
+	if err != nil {
+		return nil, fmt.Errorf("query runs of break %d: %w", id, err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Said])
+	if err != nil {
+		return nil, fmt.Errorf("read runs of break %d: %w", id, err)
+	}
+	return all, nil
+}
+
+// File is evidence that somebody added; Content only where File is asked for.
+type File struct {
+	ID        int64
+	BreakID   int64
+	At        time.Time
+	By        string
+	Name      string
+	MediaType string
+	SHA256    []byte
+	Bytes     int64
+	Content   []byte
+}
+
+const (
+	sqlFiles = `SELECT id, break_id, at, by, name, media_type, sha256, length(content)::bigint, NULL::bytea FROM reconcile_file WHERE break_id = @id ORDER BY id`
+	sqlFile  = `SELECT id, break_id, at, by, name, media_type, sha256, length(content)::bigint, content FROM reconcile_file WHERE id = @id`
+)
+
+// Files lists a break's evidence.
+func (b *Breaks) Files(ctx context.Context, id int64) ([]File, error) {
+	rows, err := b.pool.Query(ctx, sqlFiles, pgx.NamedArgs{"id": id})
+	if err != nil {
+		return nil, fmt.Errorf("query files of break %d: %w", id, err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[File])
+}
+
+// File reads one file. Error: ErrNoBreak where it does not exist.
+func (b *Breaks) File(ctx context.Context, id int64) (File, error) {
+	rows, err := b.pool.Query(ctx, sqlFile, pgx.NamedArgs{"id": id})
+	if err != nil {
+		return File{}, fmt.Errorf("query file %d: %w", id, err)
+	}
+	f, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[File])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return f, fmt.Errorf("%w: file %d", ErrNoBreak, id)
+	}
+	return f, err
+}

@@ -134,3 +134,78 @@ func TestExplain(t *testing.T) {
 	o.run(0, 1)
 	same(t, "breaks", o.breaks(), map[string]string{"a missing_effect": "6 5", "a amount_mismatch": "1 1"})
 }
+
+// What pages read of all this.
+func TestListsAndTrend(t *testing.T) {
+	t.Parallel()
+	o := openOffice(t, "")
+	breaks := NewBreaks(o.console)
+	for i, amount := range []string{"5.00", "7.00", "9.00"} {
+		o.consume(amount, amount, time.Duration(i)*time.Hour+time.Minute)
+		o.run(i, i+1)
+	}
+	all, more, err := breaks.List(t.Context(), BreakFilter{Job: "points", Limit: 2}, o.now)
+	if err != nil || !more || len(all) != 2 || all[0].Key[0] != "9.00" || *all[0].EventID != "9.00" || all[0].Sides[Consumed].Rows != 1 {
+		t.Errorf("%+v, more %t, %v", all, more, err)
+	}
+	seven := amountOf(7)
+	for name, f := range map[string]BreakFilter{
+		"amount": {AmountMin: &seven, States: []BreakState{Open}, Limit: 5, Before: all[0].ID},
+		"key":    {Key: "7.00", Limit: 5},
+		"run":    {Run: 2, Type: MissingEffect, EventID: "7.00", Currency: "CNY", Limit: 5},
+	} {
+		found, _, err := breaks.List(t.Context(), f, o.now)
+		if err != nil || len(found) != 1 || found[0].Key[0] != "7.00" {
+			t.Errorf("%s: %+v, %v", name, found, err)
+		}
+	}
+	aging, err := breaks.Aging(t.Context(), "points", time.Now())
+	if err != nil || len(aging) != 1 || aging[0].Items != 3 || !aging[0].Amount.Equal(amountOf(21)) || aging[0].UpTo != Ages[0] {
+		t.Errorf("aging %+v, %v", aging, err)
+	}
+	said, err := breaks.Said(t.Context(), all[1].ID)
+	if err != nil || len(said) != 2 || said[0].What != saidThere || said[1].What != saidNew {
+		t.Errorf("said %+v, %v", said, err)
+	}
+	jobs, err := o.jobs.List(t.Context(), o.runs)
+	if err != nil || len(jobs) != 1 || jobs[0].Open != 3 || jobs[0].Waiting != 3 || jobs[0].Last.ID != 3 {
+		t.Errorf("jobs %+v, %v", jobs, err)
+	}
+	trend, err := o.jobs.Trend(t.Context(), "points", 10)
+	if err != nil || len(trend) != 3 || trend[2].Keys != 1 || trend[2].Matched != 0 {
+		t.Errorf("trend %+v, %v", trend, err)
+	}
+	runs, more, err := o.runs.List(t.Context(), RunFilter{Job: "points", States: []RunState{Complete}, Signs: []SignState{SignWaiting}, Limit: 2})
+	if err != nil || !more || len(runs) != 2 || runs[0].ID != 3 {
+		t.Errorf("runs %v, more %t, %v", runs, more, err)
+	}
+}
+
+// Evidence is taken by what is in it, and given back byte for byte.
+func TestEvidenceFiles(t *testing.T) {
+	t.Parallel()
+	o := openOffice(t, "")
+	o.consume("a", "5.00", time.Minute)
+	o.run(0, 1)
+	breaks := NewBreaks(o.console)
+	page := []byte("%PDF-1.7 statement")
+	if err := breaks.Attach(t.Context(), ada, 1, "statement.pdf", page); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"program": []byte("\x7fELF\x02\x01\x01"), "page": []byte("<html><script>"), "empty": nil, "large": make([]byte, MostFile+1)} {
+		if err := breaks.Attach(t.Context(), ada, 1, name, content); !errors.Is(err, ErrFile) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	files, err := breaks.Files(t.Context(), 1)
+	if err != nil || len(files) != 1 || files[0].Content != nil || files[0].Bytes != int64(len(page)) {
+		t.Fatalf("%+v, %v", files, err)
+	}
+	f, err := breaks.File(t.Context(), files[0].ID)
+	if err != nil || string(f.Content) != string(page) || f.MediaType != "application/pdf" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if err := breaks.Attach(t.Context(), ada, 99, "statement.pdf", page); !errors.Is(err, ErrNoBreak) {
+		t.Errorf("a break that is not there: %v", err)
+	}
+}

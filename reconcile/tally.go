@@ -122,3 +122,16 @@ func (t *Tally) keyless() bool {
 	}
 	return false
 }
+
+// Wrong is how many keys were found that are not whole.
+func (t *Tally) Wrong() (n int64) {
+	for line, amounts := range t.Lines {
+		if line == LineEdge || line == LineTolerated {
+			continue
+		}
+		for _, l := range amounts {
+			n += l.Keys
+		}
+	}
+	return n
+}
