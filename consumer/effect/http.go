@@ -183,6 +183,9 @@ func (h *HTTP) request(ctx context.Context, ev consumer.Event) (*http.Request, e
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "oncemore")
+	for _, trace := range consumer.Traced(ctx, nil) { // the service goes on with the event's trace
+		req.Header.Set(trace.Name, string(trace.Value))
+	}
 	for _, header := range h.headers {
 		if err := header.set(req.Header, f); err != nil {
 			return nil, err
