@@ -37,15 +37,15 @@ func TestQueueLettersKeepTypesAndBytes(t *testing.T) {
 			sent := order("e-1")
 			sent.Headers, sent.Body = everyType(), []byte("{\"a\":\"\\u0000\"}\x00\xff")
 			sent.CorrelationId, sent.ReplyTo, sent.Type, sent.AppId, sent.Priority, sent.ContentEncoding = "c", "r", "order.paid", "shop", 3, "identity"
-			b.publish("", b.work, sent)
+			b.publish("", b.home, sent)
 			empty := amqp.Publishing{MessageId: "e-2"}
-			b.publish("", b.work, empty)
+			b.publish("", b.home, empty)
 			b.reject()
 			d := b.drain()
 			b.wantLetters(2)
 			b.wantAllAcked()
 			letter, body := loadBody(t, b.pool, "e-1")
-			if letter.Broker != "rabbitmq" || letter.Source != b.dead || letter.Dialect != "rabbitmq-xdeath" || *letter.Origin.Topic != b.work || *letter.Group != b.work {
+			if letter.Broker != "rabbitmq" || letter.Source != b.dead || letter.Dialect != "rabbitmq-xdeath" || *letter.Origin.Topic != b.home || *letter.Group != b.home {
 				t.Errorf("%s: %+v", kind, letter.Letter)
 			}
 			if !bytes.Equal(body.Value, sent.Body) || body.Key != nil {
@@ -174,14 +174,14 @@ func TestQueueOccurrences(t *testing.T) {
 	b := newRabbitBench(t, testkit.Rabbit4(t), amqp.QueueTypeClassic)
 	b.drain()
 	m := order("e-1")
-	b.publish("", b.work, m)
-	b.publish("", b.work, m)
+	b.publish("", b.home, m)
+	b.publish("", b.home, m)
 	b.reject()
 	b.wantLetters(1)
 	testkit.Eventually(t, 20*time.Second, func() bool {
 		return one[int64](t, b.pool, "SELECT coalesce(sum(occurrences), 0)::bigint FROM dead_letter") == 2
 	}, "the occurrence")
-	other := b.work + ".other"
+	other := b.home + ".other"
 	b.declare(other, amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": b.dead})
 	b.publish("", other, m)
 	d, ok, err := b.ch.Get(other, false)
@@ -206,7 +206,7 @@ func TestQueuesThatCome(t *testing.T) {
 		b.publish("", b.dead, order("e-2"))
 		b.wantLetters(2)
 
-		stream := b.work + ".stream"
+		stream := b.home + ".stream"
 		b.declare(stream, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeStream})
 		b.publish("", stream, order("e-3"))
 		testkit.Eventually(t, 20*time.Second, func() bool {
@@ -234,7 +234,7 @@ func TestQueuesByNameAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(b.cluster.Close)
-		stream := b.work + ".stream"
+		stream := b.home + ".stream"
 		b.declare(stream, amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeStream})
 		b.fail("e-1")
 		d := b.drain(func(d *RabbitDrainer) {

@@ -35,6 +35,7 @@ const crashEnv = "ONCEMORE_REPLAY_CRASH"
 type crashChild struct {
 	URL, ShopURL, Addr string
 	Groups             []Group
+	Rabbit             *RabbitOptions // instead of Addr
 	Replay             int64
 	At                 moment
 }
@@ -67,7 +68,7 @@ func (c crashChild) run(ctx context.Context) error {
 			c.Groups[i].Evidence.Pool = shop
 		}
 	}
-	cluster, err := NewCluster("shop", kgo.SeedBrokers(c.Addr))
+	cluster, err := c.cluster()
 	if err != nil {
 		return err
 	}
@@ -84,11 +85,18 @@ func (c crashChild) run(ctx context.Context) error {
 	return s.job(s.replays, c.Replay, 0)
 }
 
+func (c crashChild) cluster() (*Cluster, error) {
+	if c.Rabbit != nil {
+		return NewRabbitCluster("shop", *c.Rabbit)
+	}
+	return NewCluster("shop", kgo.SeedBrokers(c.Addr))
+}
+
 // crash lets a process of its own work the replay's first step, and kills it when
 // it reaches the moment.
 func (s *replayShop) crash(replay int64, at moment) {
 	s.t.Helper()
-	c := crashChild{URL: s.url, ShopURL: s.shopURL, Addr: s.addr, Replay: replay, At: at}
+	c := crashChild{URL: s.url, ShopURL: s.shopURL, Addr: s.addr, Rabbit: s.rabbit, Replay: replay, At: at}
 	for _, g := range s.groups {
 		if g.Evidence != nil {
 			bare := *g.Evidence

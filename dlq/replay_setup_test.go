@@ -36,6 +36,7 @@ type replayShop struct {
 	shop     *pgxpool.Pool
 	shopURL  string
 	addr     string
+	rabbit   *RabbitOptions // instead of addr
 	cluster  *Cluster
 	groups   GroupBook
 	judge    *Judge
