@@ -77,6 +77,22 @@ type tracing struct {
 	tracer trace.Tracer
 	group  string
 	system string // messaging.system: kafka, rabbitmq
+
+	topic, name string // of the last span: a worker has few topics
+}
+
+// Options of spans, made once: a delivery has to be cheap where nobody traces.
+var (
+	consuming = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
+	batching  = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithNewRoot()}
+	producing = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindProducer)}
+)
+
+func (t *tracing) process(topic string) string {
+	if t.topic != topic || t.name == "" {
+		t.topic, t.name = topic, "process "+topic
+	}
+	return t.name
 }
 
 func newTracing(group string, system string, provider trace.TracerProvider) tracing {
@@ -87,11 +103,11 @@ func newTracing(group string, system string, provider trace.TracerProvider) trac
 }
 
 // transaction is the span of a chunk: that of its delivery if it has only one.
-func (t tracing) transaction(ctx context.Context, chunk []Delivery) (context.Context, trace.Span) {
+func (t *tracing) transaction(ctx context.Context, chunk []Delivery) (context.Context, trace.Span) {
 	if len(chunk) == 1 {
 		return t.delivery(ctx, chunk[0].Event)
 	}
-	ctx, span := t.tracer.Start(ctx, "process "+chunk[0].Topic, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithNewRoot())
+	ctx, span := t.tracer.Start(ctx, t.process(chunk[0].Topic), batching...)
 	if span.IsRecording() {
 		span.SetAttributes(t.common(chunk[0].Event)...)
 		span.SetAttributes(attribute.Int("messaging.batch.message_count", len(chunk)))
@@ -105,11 +121,11 @@ func (t tracing) transaction(ctx context.Context, chunk []Delivery) (context.Con
 }
 
 // delivery is the span of one delivery, a child of what its message came from.
-func (t tracing) delivery(ctx context.Context, ev Event) (context.Context, trace.Span) {
+func (t *tracing) delivery(ctx context.Context, ev Event) (context.Context, trace.Span) {
 	batch := trace.SpanContextFromContext(ctx)
 	ctx = Remote(ctx, ev.Headers)
 	apart := batch.IsValid() && !trace.SpanContextFromContext(ctx).Equal(batch)
-	ctx, span := t.tracer.Start(ctx, "process "+ev.Topic, trace.WithSpanKind(trace.SpanKindConsumer))
+	ctx, span := t.tracer.Start(ctx, t.process(ev.Topic), consuming...)
 	if span.IsRecording() {
 		span.SetAttributes(t.common(ev)...)
 		span.SetAttributes(t.message(ev)...)
@@ -121,8 +137,8 @@ func (t tracing) delivery(ctx context.Context, ev Event) (context.Context, trace
 }
 
 // publishing is the span of a dead letter or a retry, beside the delivery's own.
-func (t tracing) publishing(ctx context.Context, l Letter, why string) (context.Context, trace.Span) {
-	ctx, span := t.tracer.Start(Remote(ctx, l.Headers), "send "+why, trace.WithSpanKind(trace.SpanKindProducer))
+func (t *tracing) publishing(ctx context.Context, l Letter, why string) (context.Context, trace.Span) {
+	ctx, span := t.tracer.Start(Remote(ctx, l.Headers), "send "+why, producing...)
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String("messaging.system", t.system), attribute.String("messaging.operation.name", "send"),
 			attribute.String("messaging.operation.type", "send"), attribute.String("oncemore.event_id", l.ID),
@@ -131,7 +147,7 @@ func (t tracing) publishing(ctx context.Context, l Letter, why string) (context.
 	return ctx, span
 }
 
-func (t tracing) common(ev Event) []attribute.KeyValue {
+func (t *tracing) common(ev Event) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("messaging.system", t.system),
 		attribute.String("messaging.operation.name", "process"),
@@ -141,7 +157,7 @@ func (t tracing) common(ev Event) []attribute.KeyValue {
 	}
 }
 
-func (t tracing) message(ev Event) []attribute.KeyValue {
+func (t *tracing) message(ev Event) []attribute.KeyValue {
 	all := []attribute.KeyValue{attribute.String("oncemore.event_id", ev.ID), attribute.Int("oncemore.attempt", ev.Attempt)}
 	if ev.Queue != "" {
 		return append(all, attribute.String("messaging.rabbitmq.destination.routing_key", ev.RoutingKey))
