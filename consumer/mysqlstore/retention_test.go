@@ -225,3 +225,42 @@ func TestNoClockButTheDatabases(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatAKeeperLacks(t *testing.T) {
+	t.Parallel()
+	db := prepared(t)
+	owner, err := mysqlstore.OpenPool(db.cfg, mysqlstore.PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { owner.Close() })
+	lacks := func(pool *sql.DB, archive bool, want string) {
+		t.Helper()
+		err := mysqlstore.CheckKeeper(t.Context(), pool, archive)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("lacks %v, want %q", err, want)
+		}
+	}
+	lacks(owner, false, "")
+	lacks(owner, true, "there is no table")
+	if err := mysqlstore.MigrateArchive(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	lacks(owner, true, "")
+	user := "u_" + db.cfg.DBName[2:22]
+	db.exec(t, `CREATE USER `+user+`@'%' IDENTIFIED BY 'secret'`)
+	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), `DROP USER `+user+`@'%'`) })
+	db.exec(t, `GRANT SELECT, INSERT ON `+db.cfg.DBName+`.* TO `+user+`@'%'`)
+	cfg := db.cfg.Clone()
+	cfg.User, cfg.Passwd = user, "secret"
+	poor, err := mysqlstore.OpenPool(cfg, mysqlstore.PoolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { poor.Close() })
+	lacks(poor, false, "delete from mq_consume_record: Error 1142")
+	db.exec(t, `GRANT DELETE ON `+db.cfg.DBName+`.mq_consume_record TO `+user+`@'%'`)
+	lacks(poor, false, "")
+	db.exec(t, `DROP TRIGGER mq_consume_record_guard`)
+	lacks(owner, true, "trigger")
+}

@@ -618,3 +618,53 @@ func TestLookupInTheArchive(t *testing.T) {
 		t.Errorf("found %v: %v", at, err)
 	}
 }
+
+func TestWhatAKeeperLacks(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	lacks := func(archive bool, want string) {
+		t.Helper()
+		err := pgstore.CheckKeeper(t.Context(), pool, archive)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("lacks %v, want %q", err, want)
+		}
+	}
+	lacks(false, "")
+	lacks(true, "there is no table")
+	if err := pgstore.MigrateArchive(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	lacks(true, "")
+	mustExec(t, pool, `ALTER TABLE mq_consume_record DISABLE TRIGGER mq_consume_record_guard`)
+	lacks(true, "trigger")
+	mustExec(t, pool, `ALTER TABLE mq_consume_record ENABLE TRIGGER mq_consume_record_guard`)
+
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	role := strings.ReplaceAll(testkit.Name("keeper"), "-", "_")
+	mustExec(t, pool, `CREATE ROLE `+role)
+	t.Cleanup(func() {
+		_, _ = pool.Exec(context.Background(), `DROP OWNED BY `+role)
+		_, _ = pool.Exec(context.Background(), `DROP ROLE `+role)
+	})
+	mustExec(t, pool, `GRANT SELECT, INSERT ON mq_consume_record, mq_consume_record_archive TO `+role)
+	poor, err := pgxpool.ParseConfig(pool.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	poor.ConnConfig.RuntimeParams["role"] = role
+	pool, err = pgxpool.NewWithConfig(t.Context(), poor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	lacks(false, "may not delete")
+	if _, err := conn.Exec(t.Context(), `GRANT DELETE ON mq_consume_record TO `+role); err != nil {
+		t.Fatal(err)
+	}
+	lacks(false, "")
+	lacks(true, "does not own")
+}
