@@ -34,6 +34,8 @@ type commands struct {
 	Version versionCmd `cmd:"" help:"Print the version."`
 
 	Log slog.Level `help:"Least level that is logged: debug, info, warn, error." default:"info" env:"ONCEMORE_LOG"`
+
+	Records recordsCmd `cmd:"" name:"evidence" help:"Where consume records are: find them, ask them."`
 }
 
 // edge is what commands get from the outside.
