@@ -23,14 +23,16 @@ import (
 var arrows = map[string][]string{
 	"consumer":          {},
 	"dlq":               {"consumer", "internal"},
-	"web":               {"dlq", "consumer", "internal", "views", "static", "migrations"},
+	"reconcile":         {"consumer", "internal"},
+	"compensate":        {"dlq", "reconcile", "consumer", "internal"},
+	"web":               {"dlq", "reconcile", "compensate", "consumer", "internal", "views", "static", "migrations"},
 	"views":             {"static"}, // addresses of assets carry their hash
 	"static":            {},
 	"migrations":        {},
 	"migrations/pgtest": {"migrations", "internal"},
 	"internal":          {"consumer"},
-	"cmd":               {"web", "dlq", "consumer", "internal", "views", "static", "migrations", "bench"},
-	"bench":             {"dlq", "consumer", "internal", "migrations", "interop"},
+	"cmd":               {"web", "dlq", "reconcile", "compensate", "consumer", "internal", "views", "static", "migrations", "bench"},
+	"bench":             {"dlq", "reconcile", "compensate", "consumer", "internal", "migrations", "interop"},
 	"interop":           {},
 	"examples":          {"consumer"},
 }
@@ -45,7 +47,7 @@ var homes = map[string][]string{
 	"github.com/alexedwards/scs/v2":              {"web"},
 	"github.com/a-h/templ":                       {"web", "views"},
 	"github.com/alecthomas/kong":                 {"cmd"},
-	"github.com/riverqueue/river":                {"dlq", "cmd", "migrations", "internal"}, // internal: deliveries of alerts
+	"github.com/riverqueue/river":                {"dlq", "reconcile", "compensate", "cmd", "migrations", "internal"}, // internal: deliveries of alerts
 	"github.com/pressly/goose/v3":                {"migrations"},
 	"github.com/twmb/franz-go/pkg/kfake":         {"internal"},
 	"github.com/fergusstrange/embedded-postgres": {"internal"},
@@ -141,7 +143,8 @@ var owners = []struct{ prefix, owner string }{
 	{"dead_letter", "dlq"}, {"letter_", "dlq"}, {"fault", "dlq"}, {"replay", "dlq"}, {"event_claim", "dlq"},
 	{"drain_", "dlq"}, {"saved_search", "dlq"}, {"resolved_hour", "dlq"},
 	{"app_user", "web"}, {"session", "web"}, {"api_token", "web"}, {"login_", "web"},
-	{"audit_log", "internal/audit"}, {"consumer_", "internal/fleet"}, {"check_", "internal/check"}, {"alert", "internal/alert"},
+	{"audit_log", "internal/audit"}, {"consumer_", "internal/fleet"}, {"check_", "internal/check"}, {"alert", "internal/alert"}, {"schedule", "internal/schedule"},
+	{"reconcile_", "reconcile"}, {"compensation", "compensate"}, {"saga_", "compensate"},
 	{"mq_consume_record", "consumer/pgstore"}, {"outbox_command", "internal/outboxes"}, {"outbox_", "consumer/outbox"},
 }
 
