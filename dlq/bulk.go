@@ -138,6 +138,11 @@ func (b *Bulks) Get(ctx context.Context, id int64) (Bulk, error) {
 	return all[0], nil
 }
 
+// Latest lists the latest commands, newest first, at most 50.
+func (b *Bulks) Latest(ctx context.Context) ([]Bulk, error) {
+	return b.read(ctx, sqlBulkColumns+" ORDER BY b.id DESC LIMIT 50", nil)
+}
+
 // OfFault lists the latest commands on one fault's letters, newest first.
 func (b *Bulks) OfFault(ctx context.Context, fault int32) ([]Bulk, error) {
 	return b.read(ctx, sqlBulkColumns+" WHERE b.fault_id = @fault ORDER BY b.id DESC LIMIT 10", pgx.NamedArgs{"fault": fault})

@@ -230,3 +230,14 @@ func queueNeighbour(b *pgx.Batch, q letterQuery, direction byte, id uuid.UUID, o
 		return err
 	})
 }
+
+const sqlArrived = `SELECT count(*) FROM (SELECT FROM dead_letter WHERE id > @since LIMIT 1000) x`
+
+// Arrived counts the letters that arrived after since, at most 1,000.
+func (l *Letters) Arrived(ctx context.Context, since time.Time) (int, error) {
+	var n int
+	if err := l.pool.QueryRow(ctx, sqlArrived, pgx.NamedArgs{"since": idFloor(since)}).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count arrived letters: %w", err)
+	}
+	return n, nil
+}

@@ -43,8 +43,8 @@
       var picked = boxes.filter(function (b) { return b.checked; });
       bar.hidden = picked.length === 0 && !(everything && everything.checked);
       var words = picked.length === 1 ? count.dataset.one : count.dataset.other;
-      count.textContent = words.replace("{n}", number.format(picked.length)) + " · " +
-        count.dataset.safe.replace("{n}", number.format(sumOf(picked, "safe")));
+      count.textContent = words.replace("{n}", number.format(picked.length)) +
+        (count.dataset.safe ? " · " + count.dataset.safe.replace("{n}", number.format(sumOf(picked, "safe"))) : "");
       if (head) {
         head.checked = picked.length > 0 && picked.length === boxes.length;
         head.indeterminate = picked.length > 0 && !head.checked;

@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -28,6 +29,7 @@ type faultJSON struct {
 	Owner         *string          `json:"owner"`
 	MuteUntil     *time.Time       `json:"mute_until"`
 	Note          *string          `json:"note"`
+	CameBackAt    *time.Time       `json:"came_back_at"` // letters arrived after all had been resolved or discarded
 }
 
 type faultCounts struct {
@@ -51,6 +53,7 @@ func faultOf(f dlq.Fault) faultJSON {
 		FirstSeen: instant(&f.FirstSeen), LastSeen: instant(&f.LastSeen),
 		Counts:   faultCounts{Open: f.Open, Replaying: f.Replaying, Resolved: f.Resolved, Discarded: f.Discarded},
 		Verdicts: verdictCounts(f.Verdicts), Hours: f.Hours, Owner: f.Owner, MuteUntil: instant(f.MuteUntil), Note: f.Note,
+		CameBackAt: instant(f.CameBackAt),
 	}
 }
 
@@ -74,15 +77,24 @@ var faultStates = map[string]dlq.FaultTab{
 	"resolved": dlq.TabResolved, "discarded": dlq.TabDiscarded, "all": dlq.TabAll,
 }
 
-func (s *Server) apiFaults(c echo.Context) error {
-	q := parseQuery(c)
+// faultFilter reads the filters that lists of faults have in common.
+func faultFilter(q *query) dlq.FaultFilter {
 	tab, err := choice("state", q.take("state"), faultStates)
 	q.keep(err)
-	filter := dlq.FaultFilter{
+	f := dlq.FaultFilter{
 		Tab: tab, Cluster: q.take("cluster"), Source: q.take("source"), Dialect: q.take("dialect"),
-		Group: q.take("consumer_group"), ErrorClass: q.take("error_class"), OriginTopic: q.take("origin_topic"), Sort: q.take("sort"),
+		Group: q.take("consumer_group"), ErrorClass: q.take("error_class"), OriginTopic: q.take("origin_topic"),
+		Verdict: q.verdict(), Owner: q.owner(), Search: strings.TrimSpace(q.take("q")), Sort: q.take("sort"),
 	}
-	page := q.page()
+	if age := q.age("older_than"); age > 0 {
+		f.Before = q.now.Add(-age).Truncate(time.Second)
+	}
+	return f
+}
+
+func (s *Server) apiFaults(c echo.Context) error {
+	q := parseQuery(c)
+	filter, page := faultFilter(q), q.page()
 	if err := q.done(); err != nil {
 		return err
 	}

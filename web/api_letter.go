@@ -52,6 +52,7 @@ type letterJSON struct {
 	Verdict       *string    `json:"verdict"` // as last judged: the worst of the groups that the narrowest target reaches
 	VerdictAt     *time.Time `json:"verdict_at"`
 	Flags         []string   `json:"flags"`
+	Owner         *string    `json:"owner"`
 }
 
 // letterFor maps letters for a reader. Error messages quote what was in the
@@ -80,7 +81,7 @@ func letterOf(l dlq.Letter) letterJSON {
 		Error:    errorJSON{Class: l.ErrorClass, Message: l.ErrorMessage},
 		Attempts: l.Attempts, Occurrences: l.Occurrences, FailedAt: instant(l.FailedAt), DrainedAt: instant(&l.DrainedAt),
 		FaultID: l.FaultID, ReplayCount: l.ReplayCount,
-		Verdict: verdictName(l.Verdict), VerdictAt: instant(l.VerdictAt), Flags: flagNames(l.Flags),
+		Verdict: verdictName(l.Verdict), VerdictAt: instant(l.VerdictAt), Flags: flagNames(l.Flags), Owner: l.Owner,
 	}
 }
 
@@ -122,7 +123,19 @@ func letterFilter(q *query) dlq.LetterFilter {
 		EventID: q.take("event_id"), Group: q.take("consumer_group"), FaultID: int32(q.id("fault_id", 32)),
 		ErrorClass: q.take("error_class"), OriginTopic: q.take("origin_topic"),
 		Since: q.time("since"), Until: q.time("until"),
+		Verdict: q.verdict(), AttemptsMin: int32(q.id("attempts_min", 32)), AttemptsMax: int32(q.id("attempts_max", 32)),
+		Owner: q.owner(), Search: strings.TrimSpace(q.take("q")), Text: q.take("text"), Sort: q.take("sort"),
 	}
+	if age := q.age("older_than"); age > 0 {
+		if !f.Until.IsZero() {
+			q.fail("older_than", "and until say the same: give one of them")
+		}
+		f.Until = q.now.Add(-age).Truncate(time.Second)
+	}
+	if f.Sort == dlq.SortNewest {
+		f.Sort = "" // one list, one address of its pages
+	}
+	q.keep(mayLookFor(q.actor, f))
 	if name := q.take("state"); name != "" {
 		state, err := choice("state", name, letterStates)
 		q.keep(err)
@@ -141,7 +154,13 @@ func (s *Server) apiLetters(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("list letters: %w", err)
 	}
-	return answer(c, http.StatusOK, listOf(found.Items, found.Next, letterFor(actorOf(c))))
+	return answer(c, http.StatusOK, letterListJSON{listOf(found.Items, found.Next, letterFor(actorOf(c))), instant(found.Stopped)})
+}
+
+// letterListJSON is a page of letters.
+type letterListJSON struct {
+	list[letterJSON]
+	SearchedUntil *time.Time `json:"searched_until,omitempty"` // the page stopped early; next goes on from here
 }
 
 type verdictJSON struct {

@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"oncemore/dlq"
+	"oncemore/internal/access"
 )
 
 // maxText is the longest text that a parameter or field may hold, in bytes.
@@ -22,19 +24,28 @@ const maxText = 2000
 // done is a parameter that does not exist. The first error counts.
 type query struct {
 	values url.Values
+	asked  []string // parameters that exist
+	actor  access.Actor
+	now    time.Time
 	err    error
 }
 
-func parseQuery(c echo.Context) *query {
-	values, err := url.ParseQuery(c.Request().URL.RawQuery)
-	if err != nil {
-		return &query{err: &fieldError{Field: "query", Text: "cannot be read: " + err.Error()}}
+func parseQuery(c echo.Context) *query { return queryFrom(c, c.Request().URL.RawQuery) }
+
+// queryFrom reads a list's query that came another way: in a form, or saved.
+func queryFrom(c echo.Context, raw string) *query {
+	q := &query{now: localeOf(c).Now}
+	q.actor, _ = c.Get(actorKey).(access.Actor)
+	var err error
+	if q.values, err = url.ParseQuery(strings.TrimPrefix(raw, "?")); err != nil {
+		q.err = &fieldError{Field: "query", Text: "cannot be read: " + err.Error()}
 	}
-	return &query{values: values}
+	return q
 }
 
 // take removes a parameter and returns its value, "" where it is absent or empty.
 func (q *query) take(name string) string {
+	q.asked = append(q.asked, name)
 	given := q.values[name]
 	delete(q.values, name)
 	switch {
@@ -99,7 +110,12 @@ func (q *query) done() error {
 		return q.err
 	}
 	for name := range q.values {
-		return &fieldError{Field: printable(name), Text: "is not a parameter of this list"}
+		text := "is not a parameter here, where there are none"
+		if len(q.asked) > 0 {
+			slices.Sort(q.asked)
+			text = "is not a parameter of this list, which takes " + strings.Join(slices.Compact(q.asked), ", ")
+		}
+		return &fieldError{Field: printable(name), Text: text}
 	}
 	return nil
 }

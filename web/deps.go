@@ -30,6 +30,11 @@ type Deps struct {
 	Dialects *dialect.Set              // how headers are read; nil: the embedded ones
 	Drained  func() []dlq.SourceStatus // how far this process's drains are; nil: it has none
 
+	Bulks     *dlq.Bulks
+	Searches  *dlq.Searches
+	Retention *dlq.Retention // of letters
+	Links     []Link         // to traces and logs; may be empty
+
 	Environment string   // shown on every page, such as "shop production"
 	Clusters    []string // names of the configured clusters
 	Version     string

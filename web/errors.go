@@ -13,6 +13,7 @@ import (
 
 	"oncemore/consumer/outbox"
 	"oncemore/dlq"
+	"oncemore/dlq/export"
 	"oncemore/internal/access"
 	"oncemore/internal/audit"
 	"oncemore/internal/fleet"
@@ -69,6 +70,11 @@ var problems = []struct {
 	{sentinel(outbox.ErrNotDead), outboxState},
 	{sentinel(ErrNoAccount), notFound},
 	{sentinel(ErrNoToken), notFound},
+	{kind[*dlq.ErrBadTriage](), unprocessable},
+	{sentinel(dlq.ErrBulkRunning), problem{http.StatusConflict, "error.command_running", "The command is still at work"}},
+	{sentinel(dlq.ErrNotUndoable), problem{http.StatusConflict, "error.not_undoable", "Only a discarding can be taken back"}},
+	{sentinel(dlq.ErrSearchExists), problem{http.StatusConflict, "error.search_exists", "You have a saved search of that name"}},
+	{sentinel(export.ErrFormat), badRequest},
 	{kind[*dlq.ErrConflict](), problem{http.StatusConflict, "error.conflict", "Somebody was faster, or the replay is in another state"}},
 	{sentinel(dlq.ErrNothingToSend), problem{http.StatusConflict, "error.nothing_to_send", "The replay has nothing to send"}},
 	{sentinel(dlq.ErrKeyReused), problem{http.StatusUnprocessableEntity, "error.key_reused", "The idempotency key belongs to another request"}},
@@ -146,7 +152,12 @@ func fieldOf(err error) string {
 	if filter, ok := errors.AsType[*dlq.ErrBadFilter](err); ok {
 		return filter.Field
 	}
+	if triage, ok := errors.AsType[*dlq.ErrBadTriage](err); ok {
+		return triage.Field
+	}
 	switch {
+	case errors.Is(err, export.ErrFormat):
+		return "format"
 	case errors.Is(err, audit.ErrBadCursor):
 		return "cursor"
 	case errors.Is(err, access.ErrReasonRequired):
@@ -165,6 +176,12 @@ func detailOf(err error, p problem) string {
 	}
 	if filter, ok := errors.AsType[*dlq.ErrBadFilter](err); ok {
 		return filter.Field + ": " + filter.Reason
+	}
+	if triage, ok := errors.AsType[*dlq.ErrBadTriage](err); ok {
+		return triage.Field + ": " + triage.Reason
+	}
+	if errors.Is(err, export.ErrFormat) {
+		return "format: is one of csv, jsonl, xlsx"
 	}
 	if errors.Is(err, audit.ErrBadCursor) {
 		return "cursor: is not one that this list gave"

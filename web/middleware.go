@@ -160,7 +160,7 @@ func (s *Server) sameOrigin(next echo.HandlerFunc) echo.HandlerFunc {
 // that there is time to say that time ran out.
 func (s *Server) deadline(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if isStream(c) {
+		if isStream(c) || isExport(c) {
 			return next(c)
 		}
 		outside := c.Request()

@@ -51,13 +51,47 @@ func (s *Server) showFault(c echo.Context, was refused) error {
 		Stays: staying(f), MoreHref: address("/letters", "fault_id", strconv.Itoa(int(id))), MoreCount: countWords(here, all, bounded),
 		Replay: s.replayForm(c, faultReason(here, f), was), Running: running,
 	}
+	if err := s.addTriage(c, &v, f); err != nil {
+		return err
+	}
 	if v.Replay.Target, err = s.narrowest(c, letters.Items); err != nil {
 		return err
 	}
 	for _, l := range letters.Items {
-		v.Letters = append(v.Letters, letterRow(actorOf(c), l, address("", "fault_id", strconv.Itoa(int(id)))))
+		v.Letters = append(v.Letters, s.letterRow(actorOf(c), l, address("", "fault_id", strconv.Itoa(int(id)))))
 	}
 	return render(c, was.status(), views.FaultPage(v))
+}
+
+// addTriage is what people do with a fault beyond replays, and have done.
+func (s *Server) addTriage(c echo.Context, v *views.Fault, f dlq.Fault) (err error) {
+	ctx, here := c.Request().Context(), localeOf(c)
+	if v.Triage, err = s.triageForm(c); err != nil {
+		return err
+	}
+	said, err := s.Faults.Comments(ctx, f.ID)
+	if err != nil {
+		return fmt.Errorf("list comments on fault %d: %w", f.ID, err)
+	}
+	v.Comments = commentRows(said)
+	commands, err := s.Bulks.OfFault(ctx, f.ID)
+	if err != nil {
+		return fmt.Errorf("list commands on fault %d: %w", f.ID, err)
+	}
+	for _, b := range commands {
+		v.Commands = append(v.Commands, commandRow(here, b))
+	}
+	v.Links = s.faultLinks(f)
+	v.Exports = exportLinks(here, "/letters/export", []string{"fault_id", strconv.Itoa(int(f.ID))})
+	return nil
+}
+
+func commentRows(said []dlq.Comment) []views.CommentRow {
+	var rows []views.CommentRow
+	for _, m := range said {
+		rows = append(rows, views.CommentRow{By: m.By, Text: m.Text, At: m.At})
+	}
+	return rows
 }
 
 // narrowest is the target that exists for a fault's letters: they share group and

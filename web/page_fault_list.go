@@ -3,7 +3,9 @@ package web
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -18,26 +20,40 @@ import (
 type faultQuery struct {
 	filter dlq.FaultFilter
 	page   dlq.Page
+	older  string       // older_than as asked
+	by     dlq.GroupKey // "" one by one
 }
 
 func faultQueryOf(c echo.Context) (faultQuery, error) {
 	q := parseQuery(c)
-	f := faultQuery{filter: dlq.FaultFilter{
-		Tab: dlq.FaultTab(q.take("state")), Cluster: q.take("cluster"), Source: q.take("source"), Dialect: q.take("dialect"),
-		Group: q.take("consumer_group"), ErrorClass: q.take("error_class"), OriginTopic: q.take("origin_topic"), Sort: q.take("sort"),
-	}}
+	f := faultQuery{older: q.values.Get("older_than"), by: dlq.GroupKey(q.take("by")), filter: faultFilter(q)}
 	f.page = q.page()
-	if f.filter.Tab == "" {
-		f.filter.Tab = dlq.TabOpen
+	if f.by != "" && !slices.Contains(dlq.GroupKeys, f.by) {
+		q.fail("by", "is one of "+strings.Join(groupNames(), ", "))
 	}
 	return f, q.done()
 }
 
+func groupNames() []string {
+	var names []string
+	for _, k := range dlq.GroupKeys {
+		names = append(names, string(k))
+	}
+	return names
+}
+
+// pairs are the filter as an address carries it.
+func (q faultQuery) pairs() []string {
+	f := q.filter
+	return []string{"state", string(f.Tab), "q", f.Search, "cluster", f.Cluster, "source", f.Source, "dialect", f.Dialect,
+		"consumer_group", f.Group, "error_class", f.ErrorClass, "origin_topic", f.OriginTopic, "verdict", verdictChoiceNames[f.Verdict],
+		"owner", f.Owner, "older_than", q.older, "sort", f.Sort}
+}
+
 // address is the list's with another tab and place.
 func (q faultQuery) address(tab dlq.FaultTab, cursor string) string {
-	f := q.filter
-	return address("/faults", "state", string(tab), "cluster", f.Cluster, "source", f.Source, "dialect", f.Dialect,
-		"consumer_group", f.Group, "error_class", f.ErrorClass, "origin_topic", f.OriginTopic, "sort", f.Sort, "cursor", cursor)
+	q.filter.Tab = tab
+	return address("/faults", append(q.pairs(), "by", string(q.by), "cursor", cursor)...)
 }
 
 func (q faultQuery) narrowed() bool {
@@ -54,9 +70,11 @@ func (s *Server) showFaultList(c echo.Context, was refused) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	page, err := s.Faults.List(ctx, q.filter, q.page)
-	if err != nil {
-		return fmt.Errorf("list faults: %w", err)
+	var page dlq.FaultPage
+	if q.by == "" {
+		if page, err = s.Faults.List(ctx, q.filter, q.page); err != nil {
+			return fmt.Errorf("list faults: %w", err)
+		}
 	}
 	counts, err := s.Faults.Counts(ctx, q.filter)
 	if err != nil {
@@ -73,9 +91,21 @@ func (s *Server) showFaultList(c echo.Context, was refused) error {
 	here := localeOf(c)
 	v := views.FaultList{
 		Frame: s.pageFrame(c, "faults", here.Text("faults.title"), crumbs(here, "faults", "")...), OpenLetters: int(open),
-		Tabs: faultTabs(here, q, counts), Filter: faultFilterBar(here, q, known), Total: int(counts[q.filter.Tab]),
+		Tabs: faultTabs(here, q, counts), Total: int(counts[q.filter.Tab]),
 		Caption: here.Text("faults.caption." + string(q.filter.Tab)), Replay: s.replayForm(c, here.Text("faults.reason"), was),
-		Empty: noFaults(here, q, counts),
+		Empty: noFaults(here, q, counts), Changes: changesURL(c, "/faults"), Exports: exportLinks(here, "/faults/export", q.pairs()),
+	}
+	if v.Triage, err = s.triageForm(c); err != nil {
+		return err
+	}
+	v.Filter = faultFilterBar(here, q, known, v.Triage.Owners)
+	if v.Saved, err = s.savedBar(c, "faults", queryOf(q.address(q.filter.Tab, "")), q.narrowed() || q.by != ""); err != nil {
+		return err
+	}
+	if q.by != "" {
+		if v.Groups, err = s.faultGroups(c, q); err != nil {
+			return err
+		}
 	}
 	v.OpenFaults, v.Replay.Target = deref(v.Nav.Faults), "group"
 	v.Pager = firstPager(here, q.address(q.filter.Tab, ""), q.page.Cursor, page.Next, func(cursor string) string { return q.address(q.filter.Tab, cursor) })
@@ -135,17 +165,37 @@ func nameChoices(here locale.Locale, known names, source, group, class string) [
 	}
 }
 
-func faultFilterBar(here locale.Locale, q faultQuery, known names) views.FilterBar {
+func faultFilterBar(here locale.Locale, q faultQuery, known names, owners []ui.Option) views.FilterBar {
 	f := q.filter
-	bar := views.FilterBar{Action: "/faults", Hidden: params("state", string(f.Tab), "cluster", f.Cluster, "dialect", f.Dialect, "origin_topic", f.OriginTopic)}
+	bar := views.FilterBar{Action: "/faults", Hidden: params("state", string(f.Tab), "cluster", f.Cluster, "dialect", f.Dialect, "origin_topic", f.OriginTopic),
+		Search: &views.Search{Name: "q", Value: f.Search, Label: here.Text("filter.fault_q")}}
 	bar.Choices = append(nameChoices(here, known, f.Source, f.Group, f.ErrorClass), ui.Choice{
 		Name: "sort", Label: here.Text("filter.sort"), Value: f.Sort, Options: []ui.Option{
 			{Value: "-last_seen", Label: here.Text("filter.sort_seen")}, {Value: "first_seen", Label: here.Text("filter.sort_first")},
-		}})
-	if q.narrowed() || f.Sort != "" {
+			{Value: "-first_seen", Label: here.Text("filter.sort_new")},
+		}},
+		verdictChoice(here, f.Verdict), ownerChoice(here, f.Owner, owners), olderChoice(here, q.older), groupChoice(here, q.by))
+	if q.narrowed() || f.Sort != "" || q.by != "" {
 		bar.Clear = address("/faults", "state", string(f.Tab))
 	}
 	return bar
+}
+
+func olderChoice(here locale.Locale, older string) ui.Choice {
+	c := ui.Choice{Name: "older_than", Label: here.Text("filter.older"), Value: older}
+	for _, age := range []string{"1h", "24h", "7d", "30d"} {
+		c.Options = append(c.Options, ui.Option{Value: age, Label: here.Text("filter.older_" + age)})
+	}
+	c.Options = withChosen(c.Options, older)
+	return c
+}
+
+func groupChoice(here locale.Locale, by dlq.GroupKey) ui.Choice {
+	c := ui.Choice{Name: "by", Label: here.Text("group.none"), Value: string(by)}
+	for _, k := range dlq.GroupKeys {
+		c.Options = append(c.Options, ui.Option{Value: string(k), Label: here.Text("group.by." + string(k))})
+	}
+	return c
 }
 
 func noFaults(here locale.Locale, q faultQuery, counts map[dlq.FaultTab]int64) views.Empty {
@@ -174,6 +224,10 @@ func faultRow(here locale.Locale, f dlq.Fault) views.FaultRow {
 	}
 	if f.MuteUntil != nil && f.MuteUntil.After(here.Now) {
 		row.Badges = append(row.Badges, views.Badge{Hue: "mute", Icon: "eye-off", Text: here.Text("fault.badge_muted", "time", here.Short(*f.MuteUntil))})
+	}
+	row.Owner, row.Note, row.Muted = deref(f.Owner), deref(f.Note), f.MuteUntil != nil && f.MuteUntil.After(here.Now)
+	if f.CameBackAt != nil && f.Open > 0 {
+		row.Badges = append(row.Badges, views.Badge{Hue: "ask", Icon: "rotate-2", Text: here.Text("fault.came_back", "time", here.Short(*f.CameBackAt))})
 	}
 	if here.Now.Sub(f.FirstSeen) < newFault {
 		row.Badges = append(row.Badges, views.Badge{Hue: "mute", Icon: "bolt", Text: here.Text("fault.new_today")})

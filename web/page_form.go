@@ -49,8 +49,12 @@ func refusal(here locale.Locale, err error) (refused, bool) {
 	if override, ok := errors.AsType[*dlq.ErrBadOverride](err); ok {
 		return refused{Status: http.StatusUnprocessableEntity, Text: here.Text("form.override", "id", override.Override.LetterID.String())}, true
 	}
+	if triage, ok := errors.AsType[*dlq.ErrBadTriage](err); ok {
+		return refused{Status: http.StatusUnprocessableEntity, Text: here.Text("form.triage", "field", here.Text("triage.field."+triage.Field), "why", triage.Reason)}, true
+	}
 	for sentinel, key := range map[error]string{
-		access.ErrReasonRequired: "form.reason", dlq.ErrBadSelection: "form.none", dlq.ErrNothingToSend: "form.nothing", dlq.ErrOwnApproval: "form.own",
+		dlq.ErrBulkRunning: "form.bulk_running", dlq.ErrNotUndoable: "form.not_undoable", dlq.ErrSearchExists: "form.search_exists",
+		access.ErrReasonRequired: "form.reason", dlq.ErrApprovalVoid: "form.approval_void", dlq.ErrBadSelection: "form.none", dlq.ErrNothingToSend: "form.nothing", dlq.ErrOwnApproval: "form.own",
 	} {
 		if errors.Is(err, sentinel) {
 			return refused{Status: problemOf(sentinel).Status, Text: here.Text(key)}, true
@@ -98,6 +102,8 @@ func (s *Server) again(c echo.Context, from string, was refused) (bool, error) {
 		return true, s.showFaultList(c, was)
 	case section == "faults":
 		return true, s.showFault(c, was)
+	case section == "commands" && id != "":
+		return true, s.showCommand(c, was)
 	case section == "replays" && last == "plan":
 		return true, s.showReplayPlan(c, was)
 	case section == "replays" && id != "":

@@ -2,7 +2,6 @@ package web
 
 import (
 	"fmt"
-	"net/url"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
@@ -45,11 +44,7 @@ func (a letterAddress) with(target, view string) string {
 // filter is the list that the letter was opened from. A list that cannot be read
 // any more is all letters: an old link must not break the page.
 func (a letterAddress) filter(c echo.Context) dlq.LetterFilter {
-	values, err := url.ParseQuery(a.list)
-	if err != nil {
-		return dlq.LetterFilter{}
-	}
-	q := &query{values: values}
+	q := queryFrom(c, a.list)
 	f := letterFilter(q)
 	if within, ok := ages[q.take("within")]; ok {
 		f.Since = localeOf(c).Now.Add(-within)
@@ -66,6 +61,9 @@ type letterFacts struct {
 	body     dlq.Body
 	judged   map[string]dlq.Judged // by target
 	original dlq.Original
+	triage   views.TriageForm
+	said     []dlq.Comment
+	discard  *dlq.Bulk // that closed it; nil: none
 	newer    uuid.UUID
 	older    uuid.UUID
 }
@@ -105,6 +103,9 @@ func (s *Server) letterFacts(c echo.Context, at letterAddress) (letterFacts, err
 		if len(judged) == 1 {
 			f.judged[name] = judged[0]
 		}
+	}
+	if err := s.addRemarks(c, &f); err != nil {
+		return f, err
 	}
 	if f.newer, f.older, err = s.Letters.Neighbours(ctx, at.id, at.filter(c)); err != nil {
 		return f, fmt.Errorf("find neighbours of letter %s: %w", at.id, err)

@@ -3,6 +3,8 @@ package web
 import (
 	"fmt"
 	"net/url"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -26,40 +28,38 @@ var ages = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d"
 
 func letterQueryOf(c echo.Context, now time.Time) (letterQuery, error) {
 	q := parseQuery(c)
-	l := letterQuery{filter: letterFilter(q), within: q.take("within")}
-	l.page = q.page()
-	if l.within != "" {
+	l := letterQuery{within: q.take("within")}
+	if l.within != "" { // before the filters: a text is looked for within it
 		age, err := choice("within", l.within, ages)
 		q.keep(err)
-		l.filter.Since = now.Add(-age)
+		q.values.Set("since", rfc(now.Add(-age).Truncate(time.Second)))
 	}
+	l.filter, l.page = letterFilter(q), q.page()
 	return l, q.done()
 }
 
 // pairs are the filter as an address carries it.
 func (q letterQuery) pairs() []string {
-	f := q.filter
-	fault := ""
-	if f.FaultID > 0 {
-		fault = fmt.Sprint(f.FaultID)
-	}
-	all := []string{"state", letterStateNames[f.State], "cluster", f.Cluster, "source", f.Source, "dialect", f.Dialect, "event_id", f.EventID,
-		"consumer_group", f.Group, "fault_id", fault, "error_class", f.ErrorClass, "origin_topic", f.OriginTopic}
 	if q.within != "" {
-		return append(all, "within", q.within, "until", rfc(f.Until))
+		q.filter.Since = time.Time{}
 	}
-	return append(all, "since", rfc(f.Since), "until", rfc(f.Until))
+	return append(letterPairs(q.filter), "within", q.within)
 }
 
 func rfc(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format(time.RFC3339)
+	return t.UTC().Format(time.RFC3339Nano)
 }
 
+// address is another place in the same list. A cursor belongs to the moment that
+// within meant when the list began.
 func (q letterQuery) address(cursor string) string {
-	return address("/letters", append(q.pairs(), "cursor", cursor)...)
+	if cursor != "" {
+		return address("/letters", append(letterPairs(q.filter), "cursor", cursor)...)
+	}
+	return address("/letters", q.pairs()...)
 }
 
 // inState is the same list in another state.
@@ -70,7 +70,7 @@ func (q letterQuery) inState(state dlq.State) string {
 
 func (q letterQuery) narrowed() bool {
 	f := q.filter
-	f.State = 0
+	f.State, f.Sort = 0, ""
 	return f != (dlq.LetterFilter{})
 }
 
@@ -87,9 +87,9 @@ func (s *Server) showLetterList(c echo.Context, was refused) error {
 	if err != nil {
 		return fmt.Errorf("list letters: %w", err)
 	}
-	total, bounded, err := s.Letters.Count(ctx, q.filter)
+	total, bounded, err := s.letterTotal(c, q, page)
 	if err != nil {
-		return fmt.Errorf("count letters: %w", err)
+		return err
 	}
 	known, err := s.knownNames(ctx)
 	if err != nil {
@@ -97,27 +97,62 @@ func (s *Server) showLetterList(c echo.Context, was refused) error {
 	}
 	v := views.LetterList{
 		Frame: s.pageFrame(c, "letters", here.Text("letters.title"), crumbs(here, "letters", "")...),
-		Tabs:  letterTabs(here, q), Filter: letterFilterBar(here, q, known), Total: int(total), Bounded: bounded,
-		States: q.filter.State == 0, Open: q.filter.State == dlq.Open || q.filter.State == 0, Replay: s.replayForm(c, here.Text("letters.reason"), was),
+		Tabs:  letterTabs(here, q), Total: int(total), Bounded: bounded,
+		States: q.filter.State == 0, Open: q.filter.State == dlq.Open || q.filter.State == 0, Discarded: q.filter.State == dlq.Discarded,
+		Replay: s.replayForm(c, here.Text("letters.reason"), was), Changes: changesURL(c, "/letters"),
+		Exports: exportLinks(here, "/letters/export", q.pairs()),
 	}
 	v.Replay.Target = "group"
-	if q.filter.State == dlq.Open {
-		v.Query = address("", q.pairs()...)
+	if q.filter.State == dlq.Open || q.filter.State == dlq.Discarded {
+		v.Query = address("", letterPairs(q.filter)...) // as of this moment
 	}
-	if v.Empty, err = s.noLetters(c, q); err != nil {
+	if v.Triage, err = s.triageForm(c); err != nil {
 		return err
 	}
-	v.Pager = ui.Pages{BackLabel: here.Text("pager.newer"), NextLabel: here.Text("pager.older")}
-	if page.Prev != "" {
-		v.Pager.Back = q.address(page.Prev)
+	v.Filter = letterFilterBar(here, q, known, v.Triage.Owners, actorOf(c))
+	if v.Notices, err = s.searchNotices(c, q, page); err != nil {
+		return err
 	}
-	if page.Next != "" {
-		v.Pager.Next = q.address(page.Next)
+	if v.Saved, err = s.savedBar(c, "letters", queryOf(q.address("")), q.narrowed()); err != nil {
+		return err
 	}
+	if len(page.Items) == 0 {
+		if v.Empty, err = s.noLetters(c, q); err != nil {
+			return err
+		}
+	}
+	v.Pager = letterPager(here, q, page)
 	for _, l := range page.Items {
-		v.Rows = append(v.Rows, letterRow(actorOf(c), l, address("", q.pairs()...)))
+		v.Rows = append(v.Rows, s.letterRow(actorOf(c), l, address("", q.pairs()...)))
 	}
 	return render(c, was.status(), views.LetterListPage(v))
+}
+
+// letterTotal counts what matches. What is compared letter by letter is counted
+// as far as this page went: counting further would cost a search of its own.
+func (s *Server) letterTotal(c echo.Context, q letterQuery, page dlq.LetterPage) (int64, bool, error) {
+	if q.filter.Compared() {
+		return int64(len(page.Items)), page.Next != "" || page.Prev != "", nil
+	}
+	total, bounded, err := s.Letters.Count(c.Request().Context(), q.filter)
+	if err != nil {
+		return 0, false, fmt.Errorf("count letters: %w", err)
+	}
+	return total, bounded, nil
+}
+
+func letterPager(here locale.Locale, q letterQuery, page dlq.LetterPage) ui.Pages {
+	p := ui.Pages{BackLabel: here.Text("pager.newer"), NextLabel: here.Text("pager.older")}
+	if q.filter.Sort == dlq.SortOldest {
+		p.BackLabel, p.NextLabel = here.Text("pager.older"), here.Text("pager.newer")
+	}
+	if page.Prev != "" {
+		p.Back = q.address(page.Prev)
+	}
+	if page.Next != "" {
+		p.Next = q.address(page.Next)
+	}
+	return p
 }
 
 func letterTabs(here locale.Locale, q letterQuery) []ui.Tab {
@@ -128,53 +163,138 @@ func letterTabs(here locale.Locale, q letterQuery) []ui.Tab {
 	return append(tabs, ui.Tab{Label: here.Text("letters.tab_all"), Href: q.inState(0), Current: q.filter.State == 0})
 }
 
-func letterFilterBar(here locale.Locale, q letterQuery, known names) views.FilterBar {
+func letterFilterBar(here locale.Locale, q letterQuery, known names, owners []ui.Option, reader access.Actor) views.FilterBar {
 	f := q.filter
-	fault := ""
-	if f.FaultID > 0 {
-		fault = fmt.Sprint(f.FaultID)
-	}
 	bar := views.FilterBar{Action: "/letters",
-		Hidden: params("state", letterStateNames[f.State], "cluster", f.Cluster, "dialect", f.Dialect, "origin_topic", f.OriginTopic, "fault_id", fault, "until", rfc(f.Until)),
-		Search: &views.Search{Name: "event_id", Value: f.EventID, Label: here.Text("filter.event_id")},
+		Hidden: params("state", letterStateNames[f.State], "cluster", f.Cluster, "dialect", f.Dialect, "origin_topic", f.OriginTopic,
+			"fault_id", plainID(f.FaultID), "attempts_max", plainID(f.AttemptsMax), "until", rfc(f.Until)),
+		Search: &views.Search{Name: "q", Value: f.Search, Label: here.Text("filter.q")},
 	}
-	bar.Choices = append(nameChoices(here, known, f.Source, f.Group, f.ErrorClass), ui.Choice{
-		Name: "within", Label: here.Text("filter.since"), Value: q.within, Options: []ui.Option{
+	if f.EventID != "" {
+		bar.Fields = append(bar.Fields, views.Search{Name: "event_id", Value: f.EventID, Label: here.Text("filter.event_id")})
+	}
+	if q.within == "" && !f.Since.IsZero() {
+		bar.Hidden = append(bar.Hidden, params("since", rfc(f.Since))...)
+	}
+	if reader.May(access.ReadPayload) {
+		bar.Fields = append(bar.Fields, views.Search{Name: "text", Value: f.Text, Label: here.Text("filter.text")})
+	}
+	bar.Choices = append(nameChoices(here, known, f.Source, f.Group, f.ErrorClass),
+		verdictChoice(here, f.Verdict),
+		ui.Choice{Name: "within", Label: here.Text("filter.since"), Value: q.within, Options: []ui.Option{
 			{Value: "1h", Label: here.Text("filter.since_1h")}, {Value: "24h", Label: here.Text("filter.since_24h")}, {Value: "7d", Label: here.Text("filter.since_7d")},
-		}})
-	if q.narrowed() {
+		}},
+		ui.Choice{Name: "attempts_min", Label: here.Text("filter.attempts"), Value: plainID(f.AttemptsMin), Options: withChosen(attemptOptions(here), plainID(f.AttemptsMin))},
+		ownerChoice(here, f.Owner, owners),
+		ui.Choice{Name: "sort", Label: here.Text("filter.sort_newest"), Value: f.Sort, Options: []ui.Option{{Value: dlq.SortOldest, Label: here.Text("filter.sort_oldest")}}},
+	)
+	if q.narrowed() || f.Sort != "" {
 		bar.Clear = address("/letters", "state", letterStateNames[f.State])
 	}
 	return bar
 }
 
-// noLetters is the sentence in an empty list's place.
-func (s *Server) noLetters(c echo.Context, q letterQuery) (views.Empty, error) {
+func verdictChoice(here locale.Locale, v dlq.Verdict) ui.Choice {
+	c := ui.Choice{Name: "verdict", Label: here.Text("filter.verdict"), Value: verdictChoiceNames[v]}
+	for _, name := range ui.VerdictOrder {
+		if name != "" {
+			c.Options = append(c.Options, ui.Option{Value: name, Label: here.Text(ui.VerdictKey(name))})
+		}
+	}
+	c.Options = append(c.Options, ui.Option{Value: "not_judged", Label: here.Text("filter.not_judged")})
+	return c
+}
+
+func attemptOptions(here locale.Locale) []ui.Option {
+	var all []ui.Option
+	for _, n := range []int{2, 3, 5, 10} {
+		all = append(all, ui.Option{Value: strconv.Itoa(n), Label: here.Text("filter.attempts_n", "n", n)})
+	}
+	return all
+}
+
+func ownerChoice(here locale.Locale, owner string, owners []ui.Option) ui.Choice {
+	c := ui.Choice{Name: "owner", Label: here.Text("filter.owner"), Value: owner,
+		Options: append(slices.Clone(owners), ui.Option{Value: dlq.OwnerNone, Label: here.Text("triage.nobody")})}
+	c.Options = withChosen(c.Options, owner)
+	return c
+}
+
+// searchNotices say how far a search looked, and how far it could.
+func (s *Server) searchNotices(c echo.Context, q letterQuery, page dlq.LetterPage) ([]views.Badge, error) {
 	here := localeOf(c)
+	var all []views.Badge
+	if page.Stopped != nil {
+		all = append(all, views.Badge{Hue: "hold", Icon: "hourglass-off", Text: here.Text("letters.stopped", "time", here.Exact(*page.Stopped)), Href: q.address(page.Next)})
+	}
+	if q.filter.Search == "" {
+		return all, nil
+	}
+	index, err := s.Letters.TokenIndex(c.Request().Context())
+	if err != nil {
+		return nil, fmt.Errorf("ask the search index: %w", err)
+	}
+	if index.Lag > 0 {
+		text := here.Text("letters.index_none")
+		if !index.Until.IsZero() {
+			text = here.Text("letters.index_lag", "time", here.Exact(index.Until))
+		}
+		all = append(all, views.Badge{Icon: "clock", Text: text})
+	}
+	return all, nil
+}
+
+// noLetters is the sentence in an empty list's place, with the nearest wider list.
+func (s *Server) noLetters(c echo.Context, q letterQuery) (views.Empty, error) {
+	here, ctx := localeOf(c), c.Request().Context()
 	if !q.narrowed() {
 		return views.Empty{Text: here.Text("letters.none"), Href: "/sources", Link: here.Text("sources.title")}, nil
 	}
-	clear := address("/letters", "state", letterStateNames[q.filter.State])
+	clear := views.Empty{Href: address("/letters", "state", letterStateNames[q.filter.State]), Link: here.Text("filter.clear")}
+	if q.filter.State != 0 && !q.filter.Compared() {
+		wider := q.filter
+		wider.State = 0
+		n, bounded, err := s.Letters.Count(ctx, wider)
+		if err != nil {
+			return clear, fmt.Errorf("count letters of any state: %w", err)
+		}
+		if n > 0 {
+			return views.Empty{Text: here.Text("letters.none_in_state", "count", countWords(here, n, bounded)), Href: q.inState(0), Link: here.Text("letters.show_all")}, nil
+		}
+	}
 	if q.filter.EventID != "" {
-		return views.Empty{Text: here.Text("search.none", "query", q.filter.EventID), Href: clear, Link: here.Text("filter.clear")}, nil
+		clear.Text = here.Text("search.none", "query", q.filter.EventID)
+		return clear, nil
 	}
-	open, bounded, err := s.Letters.Count(c.Request().Context(), dlq.LetterFilter{State: dlq.Open})
+	open, bounded, err := s.Letters.Count(ctx, dlq.LetterFilter{State: dlq.Open})
 	if err != nil {
-		return views.Empty{}, fmt.Errorf("count open letters: %w", err)
+		return clear, fmt.Errorf("count open letters: %w", err)
 	}
-	return views.Empty{Text: here.Text("letters.none_match_open", "count", countWords(here, open, bounded)),
-		Href: clear, Link: here.Text("filter.clear")}, nil
+	clear.Text = here.Text("letters.none_match_open", "count", countWords(here, open, bounded))
+	return clear, nil
 }
 
 // letterRow is one letter of a list; list is the list's query, for its neighbours.
-func letterRow(reader access.Actor, l dlq.Letter, list string) views.LetterRow {
+func (s *Server) letterRow(reader access.Actor, l dlq.Letter, list string) views.LetterRow {
 	row := views.LetterRow{
 		ID: l.ID.String(), EventID: deref(l.EventID), State: letterStateNames[l.State], Group: deref(l.Group),
 		Place: place(l.Broker, l.Source), Dialect: l.Dialect, Class: deref(l.ErrorClass), Message: deref(messageFor(reader, l.ErrorMessage)),
 		Verdict: l.Verdict.String(), Attempts: small(l.Attempts), Occurrences: int(l.Occurrences), Arrived: l.DrainedAt, FailedAt: l.FailedAt,
+		Owner: deref(l.Owner), KeptUntil: s.keptUntil(l),
 	}
 	row.Href = address("/letters/"+row.ID, "list", queryOf(list))
 	return row
+}
+
+// keptUntil is when a closed letter may be dropped; nil: it is not closed, or never.
+func (s *Server) keptUntil(l dlq.Letter) *time.Time {
+	if s.Retention == nil || l.State != dlq.Resolved && l.State != dlq.Discarded {
+		return nil
+	}
+	if at := s.Retention.KeptUntil(l.ID); !at.IsZero() {
+		return &at
+	}
+	return nil
 }
 
 // queryOf is an address' query without the question mark.
@@ -184,4 +304,13 @@ func queryOf(href string) string {
 		return ""
 	}
 	return u.RawQuery
+}
+
+// exportLinks offer a list in each format.
+func exportLinks(here locale.Locale, path string, pairs []string) []views.OutLink {
+	var links []views.OutLink
+	for _, format := range []string{"csv", "jsonl", "xlsx"} {
+		links = append(links, views.OutLink{Label: here.Text("export." + format), Href: address(path, append(slices.Clone(pairs), "format", format)...)})
+	}
+	return links
 }

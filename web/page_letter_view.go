@@ -37,6 +37,11 @@ func (s *Server) letterView(c echo.Context, at letterAddress, f letterFacts, was
 	if at.list != "" {
 		v.Back = "/letters?" + at.list
 	}
+	v.Triage, v.Links, v.Comments, v.Discard = f.triage, s.letterLinks(l.Letter, readableHeaders(f.body, mayRead)), commentRows(f.said), nil
+	if f.discard != nil {
+		v.Discard = ptr(commandRow(here, *f.discard))
+	}
+	v.Owner, v.KeptUntil = deref(l.Owner), s.keptUntil(l.Letter)
 	v.Stack = s.stackOf(here, l, f.body, mayRead)
 	v.Where = v.Stack.Where
 	return v

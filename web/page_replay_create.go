@@ -167,11 +167,7 @@ func letterIDs(texts []string) ([]uuid.UUID, error) {
 
 // filterOf reads a list's query as the form carries it.
 func filterOf(c echo.Context, raw string) (dlq.LetterFilter, error) {
-	values, err := url.ParseQuery(strings.TrimPrefix(raw, "?"))
-	if err != nil {
-		return dlq.LetterFilter{}, invalid("filter", "cannot be read")
-	}
-	q := &query{values: values}
+	q := queryFrom(c, raw)
 	f := letterFilter(q)
 	if within := q.take("within"); within != "" {
 		age, err := choice("within", within, ages)

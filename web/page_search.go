@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -10,17 +11,25 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"oncemore/dlq"
+	"oncemore/internal/access"
+	"oncemore/views"
 )
 
 var shortName = regexp.MustCompile(`^(?i)([FR])-(\d{1,18})$`)
 
-// search opens the one exact hit, else the list of letters with that event id:
-// a fault or replay by its name, a letter by its id.
+// searchRows is how many letters the page of a search shows.
+const searchRows = 20
+
+// search opens the one exact hit: a fault or replay by its name, a letter by its
+// id or event id. Else it lists what has the term anywhere.
 func (s *Server) search(c echo.Context) error {
 	q := parseQuery(c)
 	text := strings.TrimSpace(q.take("q"))
 	if err := q.done(); err != nil {
 		return err
+	}
+	if text == "" {
+		return c.Redirect(http.StatusSeeOther, "/letters")
 	}
 	if m := shortName.FindStringSubmatch(text); m != nil {
 		section := "/faults/"
@@ -29,20 +38,61 @@ func (s *Server) search(c echo.Context) error {
 		}
 		return c.Redirect(http.StatusSeeOther, section+strings.TrimLeft(m[2], "0"))
 	}
+	ctx := c.Request().Context()
 	if id, err := uuid.Parse(text); err == nil && len(text) == 36 {
-		if _, err := s.Letters.Get(c.Request().Context(), id); err == nil {
+		if _, err := s.Letters.Get(ctx, id); err == nil {
 			return c.Redirect(http.StatusSeeOther, "/letters/"+id.String())
 		}
 	}
-	if text == "" {
-		return c.Redirect(http.StatusSeeOther, "/letters")
-	}
-	found, err := s.Letters.List(c.Request().Context(), dlq.LetterFilter{EventID: text}, dlq.Page{Limit: 2})
+	byID, err := s.Letters.List(ctx, dlq.LetterFilter{EventID: text}, dlq.Page{Limit: 2})
 	if err != nil {
 		return fmt.Errorf("search letters: %w", err)
 	}
-	if len(found.Items) == 1 {
-		return c.Redirect(http.StatusSeeOther, "/letters/"+found.Items[0].ID.String())
+	switch len(byID.Items) {
+	case 1:
+		return c.Redirect(http.StatusSeeOther, "/letters/"+byID.Items[0].ID.String())
+	case 2:
+		return c.Redirect(http.StatusSeeOther, address("/letters", "event_id", text))
 	}
-	return c.Redirect(http.StatusSeeOther, address("/letters", "event_id", text))
+	return s.searchPage(c, text)
 }
+
+// searchPage lists what has the term in its key, headers, error or payload.
+func (s *Server) searchPage(c echo.Context, text string) error {
+	here, actor := localeOf(c), actorOf(c)
+	v := views.Found{Frame: s.pageFrame(c, "letters", here.Text("search.title"), letterSectionCrumbs(here, here.Text("search.title"))...), Text: text}
+	v.Query = text
+	if !actor.May(access.ReadPayload) {
+		v.None = here.Text("search.none_masked", "query", text, "roles", rolesOf(here, access.ReadPayload))
+		return render(c, http.StatusOK, views.SearchPage(v))
+	}
+	filter := dlq.LetterFilter{Search: text}
+	page, err := s.Letters.List(c.Request().Context(), filter, dlq.Page{Limit: searchRows})
+	if bad, ok := errors.AsType[*dlq.ErrBadFilter](err); ok {
+		v.None = bad.Reason
+		return render(c, http.StatusOK, views.SearchPage(v))
+	}
+	if err != nil {
+		return fmt.Errorf("search letters: %w", err)
+	}
+	if len(page.Items) == 1 && page.Next == "" && page.Stopped == nil {
+		return c.Redirect(http.StatusSeeOther, "/letters/"+page.Items[0].ID.String())
+	}
+	list := address("/letters", "q", text)
+	for _, l := range page.Items {
+		v.Rows = append(v.Rows, s.letterRow(actor, l, queryAddress(list)))
+	}
+	if page.Next != "" {
+		v.More = list
+	}
+	if len(page.Items) == 0 {
+		v.None = here.Text("search.none", "query", text)
+	}
+	v.AsText = address("/letters", "text", text, "within", "24h")
+	if v.Notices, err = s.searchNotices(c, letterQuery{filter: filter}, page); err != nil {
+		return err
+	}
+	return render(c, http.StatusOK, views.SearchPage(v))
+}
+
+func queryAddress(href string) string { return "?" + queryOf(href) }

@@ -90,6 +90,9 @@ func (a *app) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.letters, a.faults = dlq.NewLetters(a.pool), dlq.NewFaults(a.pool)
+	if err := a.openLetters(); err != nil {
+		return err
+	}
 	a.fleet = fleet.New(a.pool, fleet.Options{
 		Declared: declared(groups, a.conf), Brokers: a.admins(), Origins: a.originTopics, Logger: a.log, Now: a.clock,
 	})

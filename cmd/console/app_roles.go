@@ -167,6 +167,7 @@ func (a *app) startJobs(ctx context.Context, start starter) {
 	start("checks", a.runChecks)
 	start("alerts", a.alerts.Run)
 	a.startRetention(start)
+	a.startLetters(start)
 }
 
 // jobs are another package's, worked beside those of replays.
@@ -244,6 +245,7 @@ func (a *app) webDeps(more extras) web.Deps {
 	return web.Deps{
 		Pool: a.pool, Letters: a.letters, Faults: a.faults, Judge: a.judge, Origins: a.origins, Replays: a.replays,
 		Overview: a.overview, Fleet: a.fleet, Drained: a.drained, Outboxes: a.outboxes,
+		Bulks: a.bulks, Searches: a.searches, Retention: a.retention, Links: a.links(),
 		Environment: a.conf.Environment, Clusters: names, Version: versionText(),
 		Secure: a.conf.Web.Secure, TrustedProxies: proxies,
 		Logger: a.log, Clock: a.clock, Registry: registry, Ready: more.ready, Try: more.try,
