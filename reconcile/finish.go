@@ -94,8 +94,10 @@ func (e segmentEnd) reason(limit int) string {
 }
 
 func (s *step) seal(ctx context.Context, tx pgx.Tx, run *Run, why string) (err error) {
-	if run.Roll, err = rollForward(ctx, tx, run.Job); err != nil {
-		return err
+	if run.Kind != OfKeys { // what single keys move is told by the next run of a window
+		if run.Roll, err = rollForward(ctx, tx, run.Job); err != nil {
+			return err
+		}
 	}
 	if run.AtRisk, err = atRisk(ctx, tx, run.Job); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 )
 
 const sqlLastRoll = `
-SELECT roll FROM reconcile_run WHERE job = @job AND state IN (3, 4) AND roll IS NOT NULL ORDER BY finished_at DESC, id DESC LIMIT 1`
+SELECT roll FROM reconcile_run WHERE job = @job AND roll IS NOT NULL ORDER BY finished_at DESC, id DESC LIMIT 1`
 
 const sqlMovements = `
 SELECT kind, currency, sum(items)::bigint, sum(amount)::text, max(id) FROM reconcile_movement

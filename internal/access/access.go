@@ -34,61 +34,67 @@ type Act string
 
 // The acts that the policy table knows.
 const (
-	Read           Act = "read"
-	ReadPayload    Act = "read_payload" // unmasked
-	PlanReplay     Act = "plan_replay"
-	StartReplay    Act = "start_replay"
-	ApproveReplay  Act = "approve_replay"
-	EditLetter     Act = "edit_letter" // with ReadPayload
-	ControlTry     Act = "control_demo"
-	DiscardLetters Act = "discard_letters" // and restore them
-	TriageFaults   Act = "triage_faults"   // assign, mute, note
-	Comment        Act = "comment"
-	SaveSearch     Act = "save_search"  // one's own
-	ShareSearch    Act = "share_search" // with everybody
-	PauseConsumer  Act = "pause_consumer"
-	RetryOutbox    Act = "retry_outbox"
-	SkipOutbox     Act = "skip_outbox" // asks for it
-	ApproveOutbox  Act = "approve_outbox"
-	RunJob         Act = "run_reconciliation" // and assign and comment its breaks
-	ExplainBreak   Act = "explain_break"
-	SignOff        Act = "sign_off" // not one's own run
-	AckAlert       Act = "acknowledge_alert"
-	TestAlert      Act = "test_alert"
-	RunChecks      Act = "run_checks"
-	MuteCheck      Act = "mute_check"
-	ManageUsers    Act = "manage_users"
-	ManageTokens   Act = "manage_tokens" // one's own
+	Read                Act = "read"
+	ReadPayload         Act = "read_payload" // unmasked
+	PlanReplay          Act = "plan_replay"
+	StartReplay         Act = "start_replay"
+	ApproveReplay       Act = "approve_replay"
+	EditLetter          Act = "edit_letter" // with ReadPayload
+	ControlTry          Act = "control_demo"
+	DiscardLetters      Act = "discard_letters" // and restore them
+	TriageFaults        Act = "triage_faults"   // assign, mute, note
+	Comment             Act = "comment"
+	SaveSearch          Act = "save_search"  // one's own
+	ShareSearch         Act = "share_search" // with everybody
+	PauseConsumer       Act = "pause_consumer"
+	RetryOutbox         Act = "retry_outbox"
+	SkipOutbox          Act = "skip_outbox" // asks for it
+	ApproveOutbox       Act = "approve_outbox"
+	RunJob              Act = "run_reconciliation" // and assign and comment its breaks
+	ExplainBreak        Act = "explain_break"
+	SignOff             Act = "sign_off" // not one's own run
+	ProposeCompensation Act = "propose_compensation"
+	ApproveCompensation Act = "approve_compensation" // not one's own
+	ControlCompensation Act = "control_compensation" // pause, cancel, retry
+	AckAlert            Act = "acknowledge_alert"
+	TestAlert           Act = "test_alert"
+	RunChecks           Act = "run_checks"
+	MuteCheck           Act = "mute_check"
+	ManageUsers         Act = "manage_users"
+	ManageTokens        Act = "manage_tokens" // one's own
 )
 
 // policy is the one table. Nobody may approve what they asked for themselves:
 // the domain call checks that, whatever the role.
 var policy = map[Act][]Role{
-	Read:           {Viewer, Operator, Reviewer, Approver, Admin},
-	ReadPayload:    {Operator, Reviewer, Approver, Admin},
-	PlanReplay:     {Operator, Admin},
-	StartReplay:    {Operator, Admin},
-	ApproveReplay:  {Approver, Admin},
-	EditLetter:     {Operator, Admin},
-	ControlTry:     {Operator, Admin},
-	DiscardLetters: {Operator, Admin},
-	TriageFaults:   {Operator, Admin},
-	Comment:        {Operator, Reviewer, Approver, Admin},
-	SaveSearch:     {Viewer, Operator, Reviewer, Approver, Admin},
-	ShareSearch:    {Operator, Reviewer, Approver, Admin},
-	PauseConsumer:  {Operator, Admin},
-	RetryOutbox:    {Operator, Admin},
-	SkipOutbox:     {Operator, Admin},
-	ApproveOutbox:  {Approver, Admin},
-	RunJob:         {Operator, Reviewer, Admin},
-	ExplainBreak:   {Reviewer, Admin},
-	SignOff:        {Reviewer, Admin},
-	AckAlert:       {Operator, Reviewer, Approver, Admin},
-	TestAlert:      {Admin},
-	RunChecks:      {Operator, Admin},
-	MuteCheck:      {Operator, Admin},
-	ManageUsers:    {Admin},
-	ManageTokens:   {Viewer, Operator, Reviewer, Approver, Admin},
+	Read:                {Viewer, Operator, Reviewer, Approver, Admin},
+	ReadPayload:         {Operator, Reviewer, Approver, Admin},
+	PlanReplay:          {Operator, Admin},
+	StartReplay:         {Operator, Admin},
+	ApproveReplay:       {Approver, Admin},
+	EditLetter:          {Operator, Admin},
+	ControlTry:          {Operator, Admin},
+	DiscardLetters:      {Operator, Admin},
+	TriageFaults:        {Operator, Admin},
+	Comment:             {Operator, Reviewer, Approver, Admin},
+	SaveSearch:          {Viewer, Operator, Reviewer, Approver, Admin},
+	ShareSearch:         {Operator, Reviewer, Approver, Admin},
+	PauseConsumer:       {Operator, Admin},
+	RetryOutbox:         {Operator, Admin},
+	SkipOutbox:          {Operator, Admin},
+	ApproveOutbox:       {Approver, Admin},
+	RunJob:              {Operator, Reviewer, Admin},
+	ExplainBreak:        {Reviewer, Admin},
+	SignOff:             {Reviewer, Admin},
+	ProposeCompensation: {Operator, Reviewer, Admin},
+	ApproveCompensation: {Approver, Admin},
+	ControlCompensation: {Operator, Admin},
+	AckAlert:            {Operator, Reviewer, Approver, Admin},
+	TestAlert:           {Admin},
+	RunChecks:           {Operator, Admin},
+	MuteCheck:           {Operator, Admin},
+	ManageUsers:         {Admin},
+	ManageTokens:        {Viewer, Operator, Reviewer, Approver, Admin},
 }
 
 // Actor is who does something, from where, and why. It goes into audit_log.
