@@ -44,7 +44,7 @@ func (b *bench) run(t *testing.T, all []Delivery) {
 func value(span sdk.ReadOnlySpan, key string) string {
 	for _, kv := range span.Attributes() {
 		if string(kv.Key) == key {
-			return kv.Value.Emit()
+			return kv.Value.String()
 		}
 	}
 	return ""
