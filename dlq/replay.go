@@ -133,6 +133,7 @@ type Replay struct {
 	Elders         int        // items with an open elder of the same key that is not in the set
 	EldersBounded  bool       // not every letter was looked at for that
 	RedoOf         *int64     // the replay whose failed items these are
+	Sensitive      bool       // a revision that is sent changed a sensitive header; only of Get
 }
 
 // ReplayTarget is one topic that a replay sends to, and the groups it reaches.

@@ -53,9 +53,23 @@ func (r *Replays) Get(ctx context.Context, id int64) (Replay, error) {
 		return Replay{}, fmt.Errorf("replay %d: %w", id, ErrNotFound)
 	}
 	if row[0].ApprovalNeeded {
-		row[0].Overrides, err = r.overridesOf(ctx, id)
+		if row[0].Overrides, err = r.overridesOf(ctx, id); err != nil {
+			return row[0], err
+		}
+		row[0].Sensitive, err = r.sensitive(ctx, id)
 	}
 	return row[0], err
+}
+
+const sqlReplaySensitive = `
+SELECT EXISTS (SELECT FROM replay_item i JOIN letter_revision v ON v.letter_id = i.letter_id AND v.no <= i.revision
+WHERE i.replay_id = @id AND i.revision > 0 AND v.sensitive)`
+
+func (r *Replays) sensitive(ctx context.Context, id int64) (is bool, err error) {
+	if err := r.pool.QueryRow(ctx, sqlReplaySensitive, pgx.NamedArgs{"id": id}).Scan(&is); err != nil {
+		return false, fmt.Errorf("look for sensitive revisions of replay %d: %w", id, err)
+	}
+	return is, nil
 }
 
 // List gives one page of replays, newest first. Errors: *ErrBadFilter.

@@ -36,7 +36,8 @@ var ReplayReasonTexts = map[string]string{
 	"reason.resent":             "An earlier send did not arrive; it is sent again.",
 
 	"reason.edit.event_id":    "The event id stands in {where} and has to stay there: with another id it would be another event.",
-	"reason.edit.framed":      "The value carries the id of a schema. It can be edited only with that schema, which is not known here.",
+	"reason.edit.framed":      "The value carries the id of a schema, and can be edited only as that schema's document. {error}",
+	"reason.edit.schema":      "The edited document cannot be written by its schema: {error}.",
 	"reason.edit.not_carried": "The dead letter does not carry the value, so there is nothing to edit.",
 	"reason.edit.not_json":    "The value is not valid JSON any more: {error}.",
 	"reason.edit.locked":      "Header {name} says which event this is or where it goes. It cannot be changed.",

@@ -1,12 +1,14 @@
 package dlq
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"oncemore/dlq/dialect"
+	"oncemore/dlq/payload"
 	"oncemore/internal/access"
 	"oncemore/internal/audit"
 )
@@ -41,6 +44,7 @@ type Edit struct {
 	Seen      int // the newest revision that the editor saw
 	Key       []byte
 	Value     []byte
+	Document  []byte // of a framed value: its JSON, which takes the place of Value; nil: Value
 	Headers   []Header
 	Sensitive bool // the editor means the changes to sensitive headers
 	AsIs      bool // the value may stop being JSON
@@ -53,12 +57,14 @@ type Revisions struct {
 	judge    Judging
 	origins  OriginReading
 	dialects *dialect.Set
+	schemas  map[string]*payload.Registry // by cluster
 }
 
 // NewRevisions edits letters of the console's database. dialects says which
-// headers are whose.
-func NewRevisions(pool *pgxpool.Pool, judge Judging, origins OriginReading, dialects *dialect.Set) *Revisions {
-	return &Revisions{pool: pool, letters: NewLetters(pool), judge: judge, origins: origins, dialects: dialects}
+// headers are whose, schemas by which framed values are read and written, by
+// cluster; nil where there are none.
+func NewRevisions(pool *pgxpool.Pool, judge Judging, origins OriginReading, dialects *dialect.Set, schemas map[string]*payload.Registry) *Revisions {
+	return &Revisions{pool: pool, letters: NewLetters(pool), judge: judge, origins: origins, dialects: dialects, schemas: schemas}
 }
 
 // ErrBadEdit says why an edit cannot become a revision.
@@ -80,6 +86,9 @@ type Form struct {
 	Body   Body
 	Fields []FormHeader // of Body.Headers, in order
 	EditAs EditKind
+
+	Document []byte // of a framed value, where its schema is known: what is edited in its place
+	Why      string // why a framed value has none
 }
 
 // Form reads a form of a letter to be edited: a revision, or for 0 what a replay
@@ -116,7 +125,12 @@ func (r *Revisions) form(ctx context.Context, l Letter, no int) (Form, error) {
 		return f, fmt.Errorf("headers of letter %s: %w", l.ID, err)
 	}
 	f.Fields = classify(l, f.Body.Headers)
-	f.EditAs = editKind(l, f.Body.Value)
+	if f.EditAs = editKind(l, f.Body.Value); f.EditAs == EditFramed {
+		f.Document, _, err = payload.Document(ctx, r.schemas[l.Cluster], f.Body.Value)
+		if err != nil {
+			f.Document, f.Why = nil, err.Error()
+		}
+	}
 	return f, nil
 }
 
@@ -186,6 +200,7 @@ type Proposal struct {
 	Base      Form
 	Changed   []string // value, key, header <name>
 	Sensitive bool     // a sensitive header is among them
+	Edit      Edit     // with the value as it would be kept
 	Verdict   *Judged  // of the edited form, for the narrowest target; nil: it could not be judged
 }
 
@@ -203,10 +218,34 @@ func (r *Revisions) Propose(ctx context.Context, actor access.Actor, letter uuid
 	if p.Base, err = r.form(ctx, l.Letter, e.Base); err != nil {
 		return p, err
 	}
+	if e, err = r.encode(ctx, l.Letter, p.Base, e); err != nil {
+		return p, err
+	}
+	p.Edit = e
 	if p.Changed, p.Sensitive, err = check(l.Letter, p.Base, e); err != nil {
 		return p, err
 	}
 	return p, r.judgeEdit(ctx, letter, e, &p)
+}
+
+// encode writes the document of a framed value back into its frame.
+func (r *Revisions) encode(ctx context.Context, l Letter, base Form, e Edit) (Edit, error) {
+	if e.Document == nil {
+		return e, nil
+	}
+	if base.Document == nil {
+		return e, badEdit("value", "reason.edit.framed", "error", base.Why)
+	}
+	if bytes.Equal(base.Document, e.Document) {
+		e.Value = base.Body.Value // the schema's encoding may write the same in other bytes
+		return e, nil
+	}
+	value, err := payload.Encode(ctx, r.schemas[l.Cluster], base.Body.Value, e.Document)
+	if err != nil {
+		return e, badEdit("value", "reason.edit.schema", "error", strings.TrimSuffix(err.Error(), "."))
+	}
+	e.Value = value
+	return e, nil
 }
 
 // judgeEdit asks what a replay of the edited form would do. Where the event has a
@@ -229,6 +268,43 @@ func (r *Revisions) judgeEdit(ctx context.Context, letter uuid.UUID, e Edit, p *
 	return nil
 }
 
+// Refused says why a letter cannot be edited, whatever the edit: its event has a
+// record. Zero: it can.
+func (r *Revisions) Refused(ctx context.Context, letter uuid.UUID) (Reason, error) {
+	err := r.judgeEdit(ctx, letter, Edit{}, &Proposal{})
+	if bad, ok := errors.AsType[*ErrBadEdit](err); ok {
+		return bad.Reason, nil
+	}
+	return Reason{}, err
+}
+
+// Compare gives a revision and the form that it was made from, both as they would
+// be sent. Errors: access.ErrForbidden, ErrNotFound.
+func (r *Revisions) Compare(ctx context.Context, actor access.Actor, letter uuid.UUID, no int) (before, after Body, err error) {
+	if err := actor.Check(access.ReadPayload); err != nil {
+		return before, after, err
+	}
+	l, err := r.letters.Get(ctx, letter)
+	if err != nil {
+		return before, after, err
+	}
+	var base int
+	err = r.pool.QueryRow(ctx, `SELECT base FROM letter_revision WHERE letter_id = @letter AND no = @no`,
+		pgx.NamedArgs{"letter": letter, "no": no}).Scan(&base)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return before, after, fmt.Errorf("revision %d of letter %s: %w", no, letter, ErrNotFound)
+	}
+	if err != nil {
+		return before, after, fmt.Errorf("read revision %d of letter %s: %w", no, letter, err)
+	}
+	was, err := r.form(ctx, l.Letter, base)
+	if err != nil {
+		return before, after, err
+	}
+	is, err := r.form(ctx, l.Letter, no)
+	return was.Body, is.Body, err
+}
+
 // Create keeps an edit as the letter's next revision, which a replay sends from
 // now on unless another form is chosen. Errors: access.ErrForbidden,
 // access.ErrReasonRequired, ErrNotFound, *ErrBadEdit (the event id or a locked
@@ -242,6 +318,7 @@ func (r *Revisions) Create(ctx context.Context, actor access.Actor, letter uuid.
 	if blank(actor.Reason) {
 		return Revision{}, access.ErrReasonRequired
 	}
+	e = p.Edit
 	rev := Revision{LetterID: letter, No: e.Seen + 1, Base: e.Base, Sensitive: p.Sensitive,
 		Digest: formDigest(e.Key, e.Value, e.Headers), Reason: storableText(actor.Reason), CreatedBy: actor.User}
 	err = pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error { return storeRevision(ctx, tx, actor, &rev, e, p) })

@@ -145,31 +145,39 @@ func check(l Letter, base Form, e Edit) (changed []string, sensitive bool, err e
 }
 
 func checkValue(l Letter, base Form, e Edit) error {
-	switch base.EditAs {
-	case EditFramed:
-		return badEdit("value", "reason.edit.framed")
-	case EditNot:
+	before, after := base.Body.Value, e.Value
+	switch {
+	case base.EditAs == EditNot:
 		return badEdit("value", "reason.edit.not_carried")
+	case base.EditAs == EditFramed && e.Document == nil:
+		return badEdit("value", "reason.edit.framed", "error", base.Why)
+	case base.EditAs == EditFramed:
+		before, after = base.Document, e.Document
 	}
-	if !isJSON(base.Body.Value) {
-		if l.EventID != nil && bytes.Contains(base.Body.Value, []byte(*l.EventID)) && !bytes.Contains(e.Value, []byte(*l.EventID)) {
+	return checkDocument(l, before, after, e.AsIs)
+}
+
+// checkDocument holds the event id in its places, and JSON to be JSON.
+func checkDocument(l Letter, before, after []byte, asIs bool) error {
+	if !isJSON(before) {
+		if l.EventID != nil && bytes.Contains(before, []byte(*l.EventID)) && !bytes.Contains(after, []byte(*l.EventID)) {
 			return badEdit("value", "reason.edit.event_id", "where", "value")
 		}
 		return nil
 	}
-	paths := idPaths(base.Body.Value, l)
-	if !isJSON(e.Value) {
+	paths := idPaths(before, l)
+	if !isJSON(after) {
 		if len(paths) > 0 {
 			return badEdit("value", "reason.edit.event_id", "where", paths[0].text)
 		}
-		if !e.AsIs {
-			return badEdit("value", "reason.edit.not_json", "error", jsonError(e.Value))
+		if !asIs {
+			return badEdit("value", "reason.edit.not_json", "error", jsonError(after))
 		}
 		return nil
 	}
-	after := idPaths(e.Value, l)
+	kept := idPaths(after, l)
 	for _, p := range paths {
-		if !slices.ContainsFunc(after, func(q idPath) bool { return q.text == p.text }) {
+		if !slices.ContainsFunc(kept, func(q idPath) bool { return q.text == p.text }) {
 			return badEdit("value", "reason.edit.event_id", "where", p.text)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 // revisions edits the shop's letters.
 func (s *replayShop) revisions() *Revisions {
-	return NewRevisions(s.pool, s.judge, NewOrigins(s.pool, s.judge.Topology()), s.dialects)
+	return NewRevisions(s.pool, s.judge, NewOrigins(s.pool, s.judge.Topology()), s.dialects, nil)
 }
 
 // edited is the edit of a letter's newest form.

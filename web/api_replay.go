@@ -39,18 +39,45 @@ type replayJSON struct {
 	StartedBy      *string        `json:"started_by"`
 	StartedAt      *time.Time     `json:"started_at"`
 	FinishedAt     *time.Time     `json:"finished_at"`
+	Pace           paceJSON       `json:"pace"`
+	Rung           int            `json:"rung"`
+	Tried          int            `json:"tried"`
+	Failed         int            `json:"failed"`
+	Wait           *string        `json:"wait"`
+	WaitSince      *time.Time     `json:"wait_since"`
+	Bound          string         `json:"bound"` // digest of set and pace: what an approval is bound to
+	ApprovedUntil  *time.Time     `json:"approved_until"`
+	Judged         int            `json:"judged"`
+	ToJudge        *int           `json:"to_judge"`
+	Elders         int            `json:"elders"`
+	EldersBounded  bool           `json:"elders_bounded"`
+	RedoOf         *int64         `json:"redo_of"`
 }
 
 type targetJSON struct {
-	Cluster        string   `json:"cluster"`
-	Topic          string   `json:"topic"`
-	ConsumerGroups []string `json:"consumer_groups"`
+	Cluster        string                    `json:"cluster"`
+	Topic          string                    `json:"topic"`
+	ConsumerGroups []string                  `json:"consumer_groups"`
+	Verdicts       map[string]map[string]int `json:"verdicts"` // by group: what the plan found for the items that go
+}
+
+// replayIn maps replays for a reader's language.
+func replayIn(here locale.Locale) func(dlq.Replay) replayJSON {
+	return func(r dlq.Replay) replayJSON {
+		j := replayOf(r)
+		j.Wait = localisedReason(here, r.Wait)
+		return j
+	}
 }
 
 func replayOf(r dlq.Replay) replayJSON {
 	targets := make([]targetJSON, 0, len(r.Targets))
 	for _, t := range r.Targets {
-		targets = append(targets, targetJSON{Cluster: t.Cluster, Topic: t.Topic, ConsumerGroups: orEmpty(t.Groups)})
+		targets = append(targets, targetJSON{Cluster: t.Cluster, Topic: t.Topic, ConsumerGroups: orEmpty(t.Groups), Verdicts: radiusOf(t)})
+	}
+	var toJudge *int
+	if r.PlanTotal > 0 {
+		toJudge = &r.PlanTotal
 	}
 	return replayJSON{
 		ID: r.ID, State: r.State.String(), PausedBy: known(r.PausedBy), Target: targetNames[r.Target], Targets: targets,
@@ -59,7 +86,17 @@ func replayOf(r dlq.Replay) replayJSON {
 		CreatedBy: r.CreatedBy, CreatedAt: instant(&r.CreatedAt), ApprovalNeeded: r.ApprovalNeeded,
 		ApprovedBy: r.ApprovedBy, ApprovedAt: instant(r.ApprovedAt), RejectedBy: r.RejectedBy, ApprovalReason: known(r.ApprovalReason),
 		StartedBy: r.StartedBy, StartedAt: instant(r.StartedAt), FinishedAt: instant(r.FinishedAt),
+		Pace: paceOf(r.Pace), Rung: r.Rung, Tried: r.Tried, Failed: r.Failed, WaitSince: instant(r.WaitSince), Bound: r.Bound(),
+		ApprovedUntil: instant(r.ApprovedUntil), Judged: r.Letters, ToJudge: toJudge, Elders: r.Elders, EldersBounded: r.EldersBounded, RedoOf: r.RedoOf,
 	}
+}
+
+func radiusOf(t dlq.ReplayTarget) map[string]map[string]int {
+	by := make(map[string]map[string]int, len(t.Verdicts))
+	for group, counts := range t.Verdicts {
+		by[group] = verdictCounts(counts)
+	}
+	return by
 }
 
 // outcomeCounts names the outcomes; items that were not sent yet have none.
@@ -75,7 +112,7 @@ func outcomeCounts(counts map[dlq.Outcome]int) map[string]int {
 
 var replayStates = map[string]dlq.ReplayState{
 	"planned": dlq.Planned, "awaiting_approval": dlq.AwaitingApproval, "scheduled": dlq.Scheduled,
-	"running": dlq.Running, "paused": dlq.Paused, "done": dlq.Done, "canceled": dlq.Canceled,
+	"running": dlq.Running, "paused": dlq.Paused, "done": dlq.Done, "canceled": dlq.Canceled, "planning": dlq.Planning,
 }
 
 // replayFilter takes the filters of a list of replays.
@@ -100,7 +137,7 @@ func (s *Server) apiReplays(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("list replays: %w", err)
 	}
-	return answer(c, http.StatusOK, listOf(found.Items, found.Next, replayOf))
+	return answer(c, http.StatusOK, listOf(found.Items, found.Next, replayIn(localeOf(c))))
 }
 
 func (s *Server) apiReplay(c echo.Context) error {
@@ -119,7 +156,7 @@ func (s *Server) answerReplay(c echo.Context, id int64) error {
 	if err != nil {
 		return fmt.Errorf("get replay %d: %w", id, err)
 	}
-	return answer(c, http.StatusOK, replayOf(replay))
+	return answer(c, http.StatusOK, replayIn(localeOf(c))(replay))
 }
 
 type itemJSON struct {
@@ -133,6 +170,7 @@ type itemJSON struct {
 	Partition *int32          `json:"partition"`
 	Offset    *int64          `json:"offset"`
 	BytesFrom *string         `json:"bytes_from"`
+	Revision  int             `json:"revision"`
 	Reason    *string         `json:"reason"`
 	Groups    []itemGroupJSON `json:"groups"`
 }
@@ -150,7 +188,7 @@ func itemOf(here locale.Locale) func(dlq.ReplayItem) itemJSON {
 		item := itemJSON{
 			ItemID: i.No, EventID: i.EventID, LetterIDs: orEmpty(i.LetterIDs), Verdict: verdictName(i.Verdict), State: i.State,
 			SentAt: instant(i.SentAt), Topic: known(i.Topic), Partition: i.Partition, Offset: i.Offset,
-			BytesFrom: known(i.BytesFrom), Reason: localisedReason(here, i.Reason), Groups: make([]itemGroupJSON, 0, len(i.Groups)),
+			BytesFrom: known(i.BytesFrom), Revision: i.Revision, Reason: localisedReason(here, i.Reason), Groups: make([]itemGroupJSON, 0, len(i.Groups)),
 		}
 		for _, g := range i.Groups {
 			item.Groups = append(item.Groups, itemGroupJSON{ConsumerGroup: known(g.Group), Verdict: verdictName(g.Verdict),

@@ -14,6 +14,9 @@ import (
 
 // planJSON is the body of POST /replays. Pointers tell absent from empty.
 type planJSON struct {
+	RedoOf    *int64         `json:"redo_of"`
+	Pace      *paceJSON      `json:"pace"`
+	Revisions map[string]int `json:"revisions"`
 	LetterIDs *[]string      `json:"letter_ids"`
 	Filter    *filterJSON    `json:"filter"`
 	Target    *string        `json:"target"`
@@ -119,6 +122,12 @@ func (b planJSON) request(key string) (dlq.PlanRequest, error) {
 	if request.Selection, err = b.selection(); err != nil {
 		return request, err
 	}
+	if request.Pace, err = b.Pace.pace(); err != nil {
+		return request, err
+	}
+	if request.Revisions, err = b.revisions(); err != nil {
+		return request, err
+	}
 	for i, o := range b.Overrides {
 		override, err := o.override(fmt.Sprintf("overrides/%d/", i))
 		if err != nil {
@@ -152,9 +161,19 @@ func (b planJSON) target() (dlq.Target, error) {
 }
 
 func (b planJSON) selection() (dlq.Selection, error) {
+	ways := 0
+	for _, named := range []bool{b.LetterIDs != nil, b.Filter != nil, b.RedoOf != nil} {
+		if named {
+			ways++
+		}
+	}
 	switch {
-	case (b.LetterIDs == nil) == (b.Filter == nil):
-		return dlq.Selection{}, invalid("letter_ids", "name the letters by letter_ids or by filter, one of both")
+	case ways != 1:
+		return dlq.Selection{}, invalid("letter_ids", "name the letters in one way: letter_ids, filter or redo_of")
+	case b.RedoOf != nil && *b.RedoOf <= 0:
+		return dlq.Selection{}, invalid("redo_of", "is the number of a replay")
+	case b.RedoOf != nil:
+		return dlq.Selection{RedoOf: *b.RedoOf}, nil
 	case b.Filter != nil:
 		filter, err := b.Filter.filter()
 		return dlq.Selection{Filter: &filter}, err

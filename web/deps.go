@@ -11,6 +11,7 @@ import (
 
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
+	"oncemore/dlq/payload"
 	"oncemore/internal/fleet"
 	"oncemore/internal/outboxes"
 )
@@ -19,21 +20,24 @@ import (
 type Deps struct {
 	Pool *pgxpool.Pool // the console's own database
 
-	Letters  *dlq.Letters
-	Faults   *dlq.Faults
-	Judge    *dlq.Judge
-	Origins  *dlq.Origins
-	Replays  *dlq.Replays
-	Overview *dlq.Overviews
-	Fleet    *fleet.Fleet
-	Outboxes *outboxes.Outboxes        // nil: none is configured
-	Dialects *dialect.Set              // how headers are read; nil: the embedded ones
-	Drained  func() []dlq.SourceStatus // how far this process's drains are; nil: it has none
-
+	Letters   *dlq.Letters
+	Faults    *dlq.Faults
+	Judge     *dlq.Judge
+	Origins   *dlq.Origins
+	Replays   *dlq.Replays
+	Revisions *dlq.Revisions
 	Bulks     *dlq.Bulks
 	Searches  *dlq.Searches
+	Overview  *dlq.Overviews
+	Fleet     *fleet.Fleet
+	Outboxes  *outboxes.Outboxes        // nil: none is configured
+	Dialects  *dialect.Set              // how headers are read; nil: the embedded ones
+	Drained   func() []dlq.SourceStatus // how far this process's drains are; nil: it has none
+
 	Retention *dlq.Retention // of letters
 	Links     []Link         // to traces and logs; may be empty
+
+	Registries map[string]*payload.Registry // schema registries by cluster; may be empty
 
 	Environment string   // shown on every page, such as "shop production"
 	Clusters    []string // names of the configured clusters

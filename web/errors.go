@@ -76,6 +76,8 @@ var problems = []struct {
 	{sentinel(dlq.ErrSearchExists), problem{http.StatusConflict, "error.search_exists", "You have a saved search of that name"}},
 	{sentinel(export.ErrFormat), badRequest},
 	{kind[*dlq.ErrConflict](), problem{http.StatusConflict, "error.conflict", "Somebody was faster, or the replay is in another state"}},
+	{sentinel(dlq.ErrApprovalVoid), problem{http.StatusConflict, "error.approval_void", "What was approved has changed, or the approval has expired: it has to be approved anew"}},
+	{kind[*dlq.ErrBadEdit](), problem{http.StatusUnprocessableEntity, "error.bad_edit", "The edit cannot become a revision"}},
 	{sentinel(dlq.ErrNothingToSend), problem{http.StatusConflict, "error.nothing_to_send", "The replay has nothing to send"}},
 	{sentinel(dlq.ErrKeyReused), problem{http.StatusUnprocessableEntity, "error.key_reused", "The idempotency key belongs to another request"}},
 	{sentinel(dlq.ErrBadSelection), problem{http.StatusUnprocessableEntity, "error.bad_selection", "Name letters by id or by filter"}},

@@ -133,10 +133,14 @@ func (s *Server) securityHeaders(next echo.HandlerFunc) echo.HandlerFunc {
 func (s *Server) limitBody(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
-		if r.ContentLength > bodyLimit {
+		limit := int64(bodyLimit)
+		if editsLetter(r.URL.Path) {
+			limit = editLimit
+		}
+		if r.ContentLength > limit {
 			return errTooLarge
 		}
-		r.Body = http.MaxBytesReader(c.Response(), r.Body, bodyLimit)
+		r.Body = http.MaxBytesReader(c.Response(), r.Body, limit)
 		return next(c)
 	}
 }

@@ -158,6 +158,9 @@ func (s *Server) consumerCommand(pause bool) echo.HandlerFunc {
 		if err := s.commandConsumer(c.Request().Context(), actor, name, pause); err != nil {
 			return err
 		}
+		if back := c.FormValue("back"); back != "" {
+			return c.Redirect(http.StatusSeeOther, backTo(back))
+		}
 		return c.Redirect(http.StatusSeeOther, "/consumers/"+pathSegment(name))
 	}
 }

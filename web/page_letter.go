@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"oncemore/dlq"
+	"oncemore/dlq/payload"
 	"oncemore/views"
 )
 
@@ -14,7 +15,8 @@ import (
 type letterAddress struct {
 	id     uuid.UUID
 	target string // group | origin | "" the narrowest there is
-	view   string // json | text | hex | "" what suits the bytes
+	view   string // one of payload.Views; "" what suits the bytes
+	header string // how header values are read, one of headerViews; "" as suits each
 	list   string // query of the list it was opened from; "" none
 }
 
@@ -24,7 +26,7 @@ func letterAddressOf(c echo.Context) (letterAddress, error) {
 		return letterAddress{}, dlq.ErrNotFound
 	}
 	q := parseQuery(c)
-	a := letterAddress{id: id, target: q.take("target"), view: q.take("view"), list: q.take("list")}
+	a := letterAddress{id: id, target: q.take("target"), view: q.take("view"), header: q.take("headers"), list: q.take("list")}
 	if a.target != "" {
 		_, err := choice("target", a.target, replayTargets)
 		q.keep(err)
@@ -33,12 +35,16 @@ func letterAddressOf(c echo.Context) (letterAddress, error) {
 		_, err := choice("view", a.view, payloadViews)
 		q.keep(err)
 	}
+	if a.header != "" {
+		_, err := choice("headers", a.header, headerViews)
+		q.keep(err)
+	}
 	return a, q.done()
 }
 
 // with is the same letter's address with another target or view.
 func (a letterAddress) with(target, view string) string {
-	return address("/letters/"+a.id.String(), "target", target, "view", view, "list", a.list)
+	return address("/letters/"+a.id.String(), "target", target, "view", view, "headers", a.header, "list", a.list)
 }
 
 // filter is the list that the letter was opened from. A list that cannot be read
@@ -59,6 +65,7 @@ func (a letterAddress) filter(c echo.Context) dlq.LetterFilter {
 type letterFacts struct {
 	letter   dlq.LetterDetail
 	body     dlq.Body
+	opened   *payload.Opened
 	judged   map[string]dlq.Judged // by target
 	original dlq.Original
 	triage   views.TriageForm
@@ -79,7 +86,11 @@ func (s *Server) showLetter(c echo.Context, was refused) error {
 	if err != nil {
 		return err
 	}
-	return render(c, was.status(), views.LetterPage(s.letterView(c, at, facts, was)))
+	v := s.letterView(c, at, facts, was)
+	if v.Revisions, err = s.revisionsView(c, facts.letter); err != nil {
+		return err
+	}
+	return render(c, was.status(), views.LetterPage(v))
 }
 
 func (s *Server) letterFacts(c echo.Context, at letterAddress) (letterFacts, error) {
@@ -92,6 +103,7 @@ func (s *Server) letterFacts(c echo.Context, at letterAddress) (letterFacts, err
 	if f.body, err = s.Letters.Body(ctx, at.id); err != nil {
 		return f, fmt.Errorf("get body of letter %s: %w", at.id, err)
 	}
+	f.opened = s.openBody(ctx, f.letter.Cluster, f.body)
 	if f.original, err = s.Origins.Original(ctx, at.id); err != nil {
 		return f, fmt.Errorf("get original of letter %s: %w", at.id, err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/a-h/templ"
@@ -37,6 +39,9 @@ func (s *Server) showReplay(c echo.Context, was refused) error {
 		return fmt.Errorf("get replay %d: %w", id, err)
 	}
 	v := s.replayView(c, r, tab, was)
+	if err := s.fillReplay(c, &v, r); err != nil {
+		return err
+	}
 	if err := s.fillItems(c, &v, r, page); err != nil {
 		return err
 	}
@@ -75,6 +80,119 @@ func (s *Server) replayView(c echo.Context, r dlq.Replay, tab string, was refuse
 		v.Tabs = append(v.Tabs, t)
 	}
 	return v
+}
+
+// fillReplay adds what the page says beyond the replay's own numbers.
+func (s *Server) fillReplay(c echo.Context, v *views.Replay, r dlq.Replay) error {
+	ctx, here := c.Request().Context(), localeOf(c)
+	var err error
+	if v.Progress, err = s.progress(ctx, here, r, v.Progress); err != nil {
+		return err
+	}
+	if v.Growing, err = s.growing(c, r); err != nil {
+		return err
+	}
+	n, bounded, err := s.Replays.Arrived(ctx, r)
+	if err != nil {
+		return fmt.Errorf("count letters that joined replay %d: %w", r.ID, err)
+	}
+	if n > 0 {
+		v.Arrived, v.ArrivedHref = arrivedSays(here, r, n, bounded), arrivedAt(r)
+	}
+	v.Redo, v.RequestKey, v.PaceForm = r.Failed, hexHash(string(randomBytes(16))), s.paceForm(c, r)
+	if !v.May {
+		v.Redo = 0
+	}
+	if r.State == dlq.Planned || r.State == dlq.AwaitingApproval {
+		v.PlanHref = v.Progress.Path + "/plan"
+	}
+	if r.RedoOf != nil {
+		v.RedoOf = "R-" + strconv.FormatInt(*r.RedoOf, 10)
+	}
+	return nil
+}
+
+func arrivedSays(here locale.Locale, r dlq.Replay, n int64, bounded bool) string {
+	count := locale.Number(n)
+	if bounded {
+		count += "+"
+	}
+	if r.FaultID != nil {
+		return here.Text("replay.arrived_fault", "n", int(n), "count", count, "id", strconv.Itoa(int(*r.FaultID)))
+	}
+	return here.Text("replay.arrived", "n", int(n), "count", count)
+}
+
+// arrivedAt is the list of the letters that came later.
+func arrivedAt(r dlq.Replay) string {
+	fault := ""
+	if r.FaultID != nil {
+		fault = strconv.Itoa(int(*r.FaultID))
+	}
+	return address("/letters", "state", "open", "fault_id", fault, "since", r.CreatedAt.UTC().Format(time.RFC3339))
+}
+
+// progress adds ladder, pace and what holds the replay to its numbers.
+func (s *Server) progress(ctx context.Context, here locale.Locale, r dlq.Replay, p views.Progress) (views.Progress, error) {
+	p.Judged, p.ToJudge, p.NotWell = r.Letters, r.PlanTotal, r.Failed
+	if r.State != dlq.Planning {
+		p.Wait, p.WaitSince = reasonText(here, r.Wait), r.WaitSince
+	}
+	if r.Pace.StopShare > 0 && r.State != dlq.Planning {
+		p.Stop = here.Text("replay.stop", "share", r.Pace.StopShare, "bad", r.Failed, "tried", r.Tried, "now", shareText(r.Failed, r.Tried))
+	}
+	rungs, err := s.Replays.Ladder(ctx, r)
+	if err != nil {
+		return p, fmt.Errorf("ladder of replay %d: %w", r.ID, err)
+	}
+	for i, rung := range rungs {
+		p.Ladder = append(p.Ladder, rungRow(here, rung, i >= len(r.Pace.Ladder)))
+	}
+	speed, err := s.Replays.Speed(ctx, r)
+	if err != nil {
+		return p, fmt.Errorf("speed of replay %d: %w", r.ID, err)
+	}
+	if speed.PerSecond > 0 {
+		p.Pace = here.Text("replay.speed", "rate", rateText(speed.PerSecond), "left", here.Duration(speed.Left))
+	}
+	return p, nil
+}
+
+func rungRow(here locale.Locale, r dlq.Rung, rest bool) views.RungRow {
+	size := r.To - r.From + 1
+	row := views.RungRow{Name: locale.Number(int64(size)), State: r.State}
+	if rest {
+		row.Name = here.Text("replay.rest", "n", size)
+	}
+	parts := []string{here.Text("rung." + r.State)}
+	if r.State != "waiting" && (r.State != "passed" || r.Bad > 0 || r.Pending > 0) {
+		parts = append(parts, here.Text("rung.sent", "n", r.Sent))
+	}
+	if r.Bad > 0 {
+		parts = append(parts, here.Text("rung.bad", "n", r.Bad))
+	}
+	if r.Pending > 0 {
+		parts = append(parts, here.Text("rung.pending", "n", r.Pending))
+	}
+	row.Says = strings.Join(parts, here.Text("list.comma"))
+	return row
+}
+
+// shareText is a share of all with one decimal, cut.
+func shareText(part, all int) string {
+	if all == 0 {
+		return "0%"
+	}
+	tenths := part * 1000 / all
+	return strconv.Itoa(tenths/10) + "." + strconv.Itoa(tenths%10) + "%"
+}
+
+// rateText is items per second, with a decimal below ten.
+func rateText(perSecond float64) string {
+	if perSecond < 10 {
+		return strconv.FormatFloat(perSecond, 'f', 1, 64)
+	}
+	return locale.Number(int64(perSecond))
 }
 
 func itemTab(here locale.Locale, id int64, name, key, current string) ui.Tab {
@@ -169,7 +287,7 @@ func progressOf(here locale.Locale, r dlq.Replay, tab string) views.Progress {
 // live reports whether more is to come.
 func live(r dlq.Replay) bool {
 	switch r.State {
-	case dlq.Running, dlq.Paused, dlq.Scheduled:
+	case dlq.Running, dlq.Paused, dlq.Scheduled, dlq.Planning:
 		return true
 	case dlq.Canceled:
 		return r.Outcomes[dlq.Pending] > 0
@@ -203,6 +321,10 @@ func (s *Server) replayEvents(c echo.Context) error {
 		now.Now = s.Clock()
 		// Another state has other buttons: the page is loaded anew.
 		done := !live(r) || replayStateWord(r) != began
-		return strconv.FormatInt(version, 10), views.ReplayProgress(progressOf(now, r, "")), done, nil
+		p, err := s.progress(ctx, now, r, progressOf(now, r, ""))
+		if err != nil {
+			return "", nil, false, err
+		}
+		return strconv.FormatInt(version, 10), views.ReplayProgress(p), done, nil
 	})
 }

@@ -67,6 +67,9 @@ func afterPlan(order replayOrder, made []dlq.Plan) string {
 		return address("/replays", "started", strconv.Itoa(len(made)))
 	}
 	at := "/replays/" + strconv.FormatInt(made[0].ID, 10)
+	if made[0].State == dlq.Planning {
+		return at
+	}
 	if order.target != dlq.ToSafe || made[0].State == dlq.AwaitingApproval || made[0].Total == 0 {
 		return at + "/plan"
 	}
@@ -137,6 +140,10 @@ func selectionsOf(c echo.Context, form url.Values) ([]dlq.Selection, error) {
 			return nil, err
 		}
 		return []dlq.Selection{{Filter: &filter}}, nil
+	}
+	if redo := form.Get("redo_of"); redo != "" {
+		id, err := parseID("redo_of", redo, 64)
+		return []dlq.Selection{{RedoOf: id}}, err
 	}
 	if len(form["letter_id"]) > 0 {
 		ids, err := letterIDs(form["letter_id"])

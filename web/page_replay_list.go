@@ -15,7 +15,7 @@ import (
 )
 
 // replayTabs are the states over the list, in order.
-var replayTabs = []dlq.ReplayState{dlq.Running, dlq.AwaitingApproval, dlq.Planned, dlq.Paused, dlq.Done, dlq.Canceled}
+var replayTabs = []dlq.ReplayState{dlq.Running, dlq.AwaitingApproval, dlq.Planned, dlq.Scheduled, dlq.Paused, dlq.Done, dlq.Canceled}
 
 func (s *Server) replayListPage(c echo.Context) error {
 	q := parseQuery(c)
@@ -80,6 +80,8 @@ func replayRow(here locale.Locale, r dlq.Replay) views.ReplayRow {
 // without all being seen, have words of their own.
 func replayStateWord(r dlq.Replay) string {
 	switch {
+	case r.State == dlq.Paused && r.PausedBy == "rung":
+		return "rung"
 	case r.State == dlq.Paused && r.PausedBy == "stop_rule":
 		return "stopped"
 	case r.State == dlq.Done && unseen(r) > 0:
@@ -131,15 +133,19 @@ func replaySays(here locale.Locale, r dlq.Replay) string {
 	}
 	all := strings.Join(parts, here.Text("list.comma"))
 	switch state := replayStateWord(r); {
+	case r.State == dlq.Planning:
+		return here.Text("replay.says.planning")
 	case r.Total == 0 && r.Sent == 0:
 		return here.Text("replay.says.nothing")
+	case state == "scheduled" && r.Pace.StartAt != nil:
+		return here.Text("replay.says.scheduled_at", "n", r.Total, "time", here.Short(*r.Pace.StartAt))
 	case state == "planned", state == "awaiting_approval", state == "scheduled":
 		return here.Text("replay.says."+state, "n", r.Total)
 	case state == "running" && all == "":
 		return here.Text("replay.says.running_none", "sent", r.Sent, "n", r.Total)
 	case state == "running":
 		return here.Text("replay.says.running", "sent", r.Sent, "n", r.Total, "parts", all)
-	case state == "paused", state == "stopped":
+	case state == "paused", state == "stopped", state == "rung":
 		return strings.TrimSpace(here.Text("replay.says."+state, "n", r.Waiting, "parts", all))
 	case state == "canceled":
 		return strings.TrimSpace(here.Text("replay.says.canceled", "sent", r.Sent, "n", r.Total, "parts", all))

@@ -1,15 +1,18 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"oncemore/dlq"
 	"oncemore/internal/access"
+	"oncemore/internal/fleet"
 	"oncemore/views"
 	"oncemore/views/locale"
 	"oncemore/views/ui"
@@ -46,6 +49,9 @@ func (s *Server) showReplayPlan(c echo.Context, was refused) error {
 		Overrides: overrideRows(r.Overrides), Form: form, Confirm: planConfirm(here, r), Approval: approvalOf(c, r),
 		Target: targetNames[r.Target],
 	}
+	if err := s.fillPlan(c, &v, r); err != nil {
+		return err
+	}
 	if r.Target == dlq.ToGroup {
 		v.Targetless = targetless(left.Items)
 	}
@@ -55,10 +61,74 @@ func (s *Server) showReplayPlan(c echo.Context, was refused) error {
 	return render(c, was.status(), views.ReplayPlanPage(v))
 }
 
+// fillPlan adds pace, elders, and whether the fault still grows.
+func (s *Server) fillPlan(c echo.Context, v *views.ReplayPlan, r dlq.Replay) error {
+	ctx, here := c.Request().Context(), localeOf(c)
+	v.Pace, v.Bound, v.EldersN, v.EldersCut = s.paceForm(c, r), r.Bound(), r.Elders, r.EldersBounded
+	if r.State == dlq.Canceled {
+		v.Failed = reasonText(here, r.Wait)
+	}
+	if r.Elders > 0 {
+		elders, err := s.Replays.Elders(ctx, r.ID, eldersListed)
+		if err != nil {
+			return fmt.Errorf("list elders of replay %d: %w", r.ID, err)
+		}
+		for _, e := range elders {
+			v.Elders = append(v.Elders, views.ElderRow{LetterID: e.LetterID.String(), EventID: deref(e.EventID), ItemKey: strings.TrimPrefix(e.ItemKey, "\x01")})
+		}
+	}
+	var err error
+	v.Growing, err = s.growing(c, r)
+	return err
+}
+
+// eldersListed is how many elders the plan's page names.
+const eldersListed = 10
+
+// growing says whether the replay's fault still gets letters, and whose consumer
+// might be paused first; nil where it does not grow, or the replay has ended.
+func (s *Server) growing(c echo.Context, r dlq.Replay) (*views.Growing, error) {
+	if r.FaultID == nil || r.State == dlq.Done || r.State == dlq.Canceled {
+		return nil, nil
+	}
+	ctx := c.Request().Context()
+	f, err := s.Faults.Get(ctx, *r.FaultID)
+	if errors.Is(err, dlq.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get fault %d: %w", *r.FaultID, err)
+	}
+	if s.Clock().Sub(f.LastSeen) > growsWithin {
+		return nil, nil
+	}
+	g := &views.Growing{FaultID: strconv.Itoa(int(f.ID)), LastHour: int(f.LastHour), Group: deref(f.Group), Back: c.Request().URL.Path}
+	if g.Group == "" || s.Fleet == nil {
+		return g, nil
+	}
+	group, err := s.Fleet.Group(ctx, g.Group)
+	if errors.Is(err, fleet.ErrUnknownGroup) {
+		return g, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get consumer group %s: %w", g.Group, err)
+	}
+	g.Paused = group.Command != nil && group.Command.Paused
+	g.May = group.Ours && actorOf(c).May(access.PauseConsumer)
+	return g, nil
+}
+
+// growsWithin is how recent a fault's last letter is while it counts as growing.
+const growsWithin = 10 * time.Minute
+
 func planTargets(targets []dlq.ReplayTarget) []views.PlanTarget {
 	var all []views.PlanTarget
 	for _, t := range targets {
-		all = append(all, views.PlanTarget{Cluster: t.Cluster, Topic: t.Topic, Groups: t.Groups})
+		row := views.PlanTarget{Cluster: t.Cluster, Topic: t.Topic, Groups: t.Groups}
+		for _, g := range t.Groups {
+			row.Splits = append(row.Splits, verdictSplit(t.Verdicts[g]))
+		}
+		all = append(all, row)
 	}
 	return all
 }
@@ -77,7 +147,7 @@ func refusedRows(here locale.Locale, refusals []dlq.Refusal) []views.RefusedRow 
 		if row.Override != "" {
 			row.Override += "|" + f.Verdict.String() + "|" + f.Group
 		}
-		if !f.Verdict.MayOverride() {
+		if !f.Reason.MayOverride(f.Verdict) {
 			row.Override = ""
 		}
 	}
@@ -140,9 +210,12 @@ func planConfirm(here locale.Locale, r dlq.Replay) string {
 
 func approvalOf(c echo.Context, r dlq.Replay) views.Approval {
 	here, actor := localeOf(c), actorOf(c)
-	v := views.Approval{Needed: r.ApprovalNeeded, At: r.ApprovedAt, Reason: r.ApprovalReason, By: deref(r.ApprovedBy), Because: here.Text("approval.because_size")}
-	if len(r.Overrides) > 0 {
+	v := views.Approval{Needed: r.ApprovalNeeded, At: r.ApprovedAt, Reason: r.ApprovalReason, By: deref(r.ApprovedBy), Until: r.ApprovedUntil, Because: here.Text("approval.because_size")}
+	switch {
+	case len(r.Overrides) > 0:
 		v.Because = here.Text("approval.because_override")
+	case r.Sensitive:
+		v.Because = here.Text("approval.because_sensitive")
 	}
 	if r.RejectedBy != nil {
 		v.Rejected, v.By, v.At = true, *r.RejectedBy, r.FinishedAt

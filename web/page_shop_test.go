@@ -35,6 +35,7 @@ type pageShop struct {
 	faults   *dlq.Faults
 	judge    *dlq.Judge
 	replays  *dlq.Replays
+	bulks    *dlq.Bulks
 	client   *kgo.Client
 }
 
@@ -104,6 +105,13 @@ func (s *pageShop) wire(d *web.Deps) {
 	s.replays, err = dlq.NewReplays(d.Pool, clusters, s.judge, origins, dlq.ReplayOptions{ApprovalSize: 50, Poll: 50 * time.Millisecond, SettleAfter: time.Minute, Log: quiet})
 	s.must(nil, err)
 	d.Letters, d.Faults, d.Judge, d.Origins, d.Replays = s.letters, s.faults, s.judge, origins, s.replays
+	dialects, err := dialect.Load()
+	s.must(nil, err)
+	d.Revisions = dlq.NewRevisions(d.Pool, s.judge, origins, dialects, nil)
+	d.Searches, d.Retention = dlq.NewSearches(d.Pool), dlq.NewRetention(d.Pool, 180*24*time.Hour, quiet)
+	d.Bulks, err = dlq.NewBulks(d.Pool, dlq.BulkOptions{Log: quiet})
+	s.must(nil, err)
+	s.bulks = d.Bulks
 	d.Overview = dlq.NewOverview(d.Pool, s.judge.Topology(), time.Now)
 	d.Fleet = fleet.New(d.Pool, fleet.Options{})
 }
@@ -131,8 +139,9 @@ func (s *pageShop) drain() {
 func (s *pageShop) jobs() {
 	workers := river.NewWorkers()
 	s.replays.AddWorkers(workers)
+	s.bulks.AddWorkers(workers)
 	client, err := river.NewClient(riverpgxv5.New(s.pool), &river.Config{
-		Queues: map[string]river.QueueConfig{dlq.ReplayQueue: {MaxWorkers: 2}}, Workers: workers, Logger: quiet,
+		Queues: map[string]river.QueueConfig{dlq.ReplayQueue: {MaxWorkers: 2}, dlq.BulkQueue: {MaxWorkers: 1}}, Workers: workers, Logger: quiet,
 		FetchPollInterval: 100 * time.Millisecond, FetchCooldown: 50 * time.Millisecond,
 	})
 	s.must(nil, err)

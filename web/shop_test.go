@@ -39,6 +39,7 @@ type shop struct {
 	producer *kgo.Client
 	admin    *kadm.Client
 	replays  *dlq.Replays
+	bulks    *dlq.Bulks
 }
 
 func setupShop(t testing.TB, change ...func(*web.Deps)) *shop {
@@ -88,6 +89,11 @@ func (s *shop) wire(t testing.TB, d *web.Deps, cluster *dlq.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.Searches, d.Retention = dlq.NewSearches(d.Pool), dlq.NewRetention(d.Pool, 180*24*time.Hour, quiet)
+	if d.Bulks, err = dlq.NewBulks(d.Pool, dlq.BulkOptions{Log: quiet}); err != nil {
+		t.Fatal(err)
+	}
+	s.bulks = d.Bulks
 	d.Fleet = fleet.New(d.Pool, fleet.Options{
 		Declared: []fleet.Declared{{Name: points, Cluster: "shop-kafka", Topics: []string{"order.paid"}, Ours: true, Strategy: "consume_record"}, {Name: legacy, Topics: []string{"order.paid"}}},
 		Brokers:  map[string]fleet.Admin{"shop-kafka": cluster.Admin}, Logger: quiet})
@@ -95,6 +101,7 @@ func (s *shop) wire(t testing.TB, d *web.Deps, cluster *dlq.Cluster) {
 		Sources: []dlq.DrainSource{{Pattern: "*.DLT", Configured: dialect.Configured{EventIDHeader: "event-id"}}}})
 	d.Drained = drainer.Status
 	s.replays = d.Replays
+	d.Revisions = dlq.NewRevisions(d.Pool, d.Judge, d.Origins, dialects, nil)
 	background(t, drainer.Run)
 	s.steps(t, d.Pool, quiet)
 }
@@ -117,8 +124,9 @@ func (s *shop) steps(t testing.TB, pool *pgxpool.Pool, log *slog.Logger) {
 	t.Helper()
 	workers := river.NewWorkers()
 	s.replays.AddWorkers(workers)
+	s.bulks.AddWorkers(workers)
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Queues: map[string]river.QueueConfig{dlq.ReplayQueue: {MaxWorkers: 2}}, Workers: workers, Logger: log,
+		Queues: map[string]river.QueueConfig{dlq.ReplayQueue: {MaxWorkers: 2}, dlq.BulkQueue: {MaxWorkers: 1}}, Workers: workers, Logger: log,
 		FetchPollInterval: 100 * time.Millisecond, FetchCooldown: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"golang.org/x/sync/errgroup"
 
+	"oncemore/consumer/metrics"
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
 	"oncemore/internal/config"
@@ -96,6 +97,7 @@ func (a *app) startConsumers(ctx context.Context, start starter) error {
 	reporter := fleet.NewReporter(a.pool, a.log)
 	for _, m := range members {
 		reporter.Add(m, m.conf.Cluster, m.conf.Strategy)
+		a.members = append(a.members, m)
 	}
 	if err := reporter.Tick(ctx); err != nil { // a paused group stays paused from the first record on
 		a.log.WarnContext(ctx, "consumers start without knowing whether they are paused", "error", err)
@@ -160,6 +162,8 @@ const (
 func (a *app) startJobs(ctx context.Context, start starter) {
 	start("replays", func(ctx context.Context) error { return workReplays(ctx, a.pool, a.replays, a.log, a.clock, a.alerts) })
 	start("replays looked after", func(ctx context.Context) error { a.replays.Run(ctx); return nil })
+	a.replays.Schedule(a.scheduler)
+	start("schedule", a.scheduler.Run)
 	start("fold", func(ctx context.Context) error { dlq.RunFold(ctx, a.pool, a.log, foldEvery); return nil })
 	start("judge", func(ctx context.Context) error { a.judge.RunJudge(ctx, a.log, a.judgeStale); return nil })
 	start("months", a.runMonths)
@@ -167,6 +171,7 @@ func (a *app) startJobs(ctx context.Context, start starter) {
 	start("checks", a.runChecks)
 	start("alerts", a.alerts.Run)
 	a.startRetention(start)
+	a.startReconciliation(start)
 	a.startLetters(start)
 }
 
@@ -234,6 +239,7 @@ func (a *app) serveWeb(ctx context.Context, ln net.Listener, more extras) error 
 func (a *app) webDeps(more extras) web.Deps {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(metrics.Consumers(0, a.members...))
 	var names []string
 	for _, c := range a.conf.Clusters {
 		names = append(names, c.Name)
@@ -243,9 +249,10 @@ func (a *app) webDeps(more extras) web.Deps {
 		proxies = append(proxies, netip.MustParsePrefix(p)) // the config was checked
 	}
 	return web.Deps{
-		Pool: a.pool, Letters: a.letters, Faults: a.faults, Judge: a.judge, Origins: a.origins, Replays: a.replays,
+		Pool: a.pool, Letters: a.letters, Faults: a.faults, Judge: a.judge, Origins: a.origins, Replays: a.replays, Revisions: a.revisions,
 		Overview: a.overview, Fleet: a.fleet, Drained: a.drained, Outboxes: a.outboxes,
 		Bulks: a.bulks, Searches: a.searches, Retention: a.retention, Links: a.links(),
+		Dialects: a.dialects, Registries: a.registries,
 		Environment: a.conf.Environment, Clusters: names, Version: versionText(),
 		Secure: a.conf.Web.Secure, TrustedProxies: proxies,
 		Logger: a.log, Clock: a.clock, Registry: registry, Ready: more.ready, Try: more.try,

@@ -14,6 +14,8 @@ import (
 const (
 	defaultListen     = "127.0.0.1:8080"
 	defaultReplaySize = 1000
+	defaultApproval   = 24 * time.Hour
+	defaultReplayCap  = 5
 	defaultLetters    = 180 * 24 * time.Hour
 	defaultTimeout    = 5 * time.Second
 	mostTimeout       = 10 * time.Second
@@ -22,9 +24,21 @@ const (
 func defaults(file string) *Config {
 	return &Config{
 		File: file, Listen: defaultListen, URLs: map[string]string{},
-		Approval:  Approval{ReplaySize: defaultReplaySize},
+		Approval:  Approval{ReplaySize: defaultReplaySize, ValidFor: defaultApproval},
+		Replays:   Replays{Cap: defaultReplayCap},
 		Retention: Retention{Letters: defaultLetters},
 	}
+}
+
+func readApproval(n node, a *Approval) {
+	n.Object(fields{
+		"replay_size": func(n node) { n.Whole(&a.ReplaySize, 0) },
+		"valid_for": func(n node) {
+			if n.Duration(&a.ValidFor); a.ValidFor < time.Minute {
+				n.Fail("is at least a minute")
+			}
+		},
+	})
 }
 
 // secret reads the keys <name>_env and <name>_file into s.

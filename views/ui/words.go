@@ -61,6 +61,8 @@ var states = map[string]look{
 	"replay.running":           {"noop", "player-play"},
 	"replay.paused":            {"ask", "player-pause"},
 	"replay.stopped":           {"bad", "hand-stop"},
+	"replay.rung":              {"ask", "player-pause"},
+	"replay.planning":          {"noop", "list-details"},
 	"replay.done":              {"go", "circle-check"},
 	"replay.done_unseen":       {"hold", "eye-off"},
 	"replay.canceled":          {"hold", "ban"},
