@@ -31,7 +31,7 @@ var ReasonTexts = map[string]string{
 	"reason.no_origin":                "The letter does not name the topic it came from.",
 	"reason.no_group_queue":           "Neither the letter nor the config names the consumer group that failed.",
 	"reason.no_origin_queue":          "The letter does not name the queue that it failed in.",
-	"reason.queue_guessed":            "That the letter came from queue {queue} is a guess by name. Declare the queue under its group's topics to replay there.",
+	"reason.queue_guessed":            "That the letter came from queue {queue} is a guess by name. Declare the queue under its group's queues to replay there.",
 	"reason.no_exchange":              "The letter does not say to which exchange it was published.",
 
 	"reason.collides.record": "A record exists for an id that the database takes for the same, {found}, at {at}.",

@@ -194,6 +194,8 @@ type headerJSON struct {
 	ValueB64 *string `json:"value_b64"` // null: a null header
 	Text     *string `json:"text"`      // null: not readable text
 	Masked   bool    `json:"masked"`
+	Type     *string `json:"type,omitempty"`  // of RabbitMQ
+	Value    any     `json:"value,omitempty"` // of RabbitMQ, as its type says
 }
 
 type outcomeJSON struct {
@@ -211,6 +213,7 @@ type letterDetailJSON struct {
 	Timeline []timelineJSON `json:"timeline"`
 	Headers  []headerJSON   `json:"headers"`
 	Outcomes []outcomeJSON  `json:"outcomes"`
+	AMQP     *amqpJSON      `json:"amqp,omitempty"` // of RabbitMQ
 }
 
 func (s *Server) apiLetter(c echo.Context) error {
@@ -240,7 +243,7 @@ func (s *Server) apiLetter(c echo.Context) error {
 	}
 	return answer(c, http.StatusOK, letterDetailJSON{
 		letterJSON: letterFor(reader)(letter.Letter), Verdicts: verdictsOf(here, groups), Timeline: timelineOf(here, timeline, reader),
-		Headers: headersOf(body.Headers, reader, letter.EventID), Outcomes: outcomesOf(here, letter.Replays),
+		Headers: headersOf(body.Headers, reader, letter.EventID), Outcomes: outcomesOf(here, letter.Replays), AMQP: amqpOf(body, reader, letter.EventID),
 	})
 }
 
@@ -283,6 +286,8 @@ type bodyJSON struct {
 	ValueB64  *string      `json:"value_b64"`  // null: a null value
 	ValueText *string      `json:"value_text"` // null: not readable text
 	Headers   []headerJSON `json:"headers"`
+	AMQP      *amqpJSON    `json:"amqp,omitempty"` // of RabbitMQ
+	View      *viewJSON    `json:"view,omitempty"` // as asked for
 }
 
 func (s *Server) apiLetterBody(c echo.Context) error {
@@ -300,7 +305,7 @@ func (s *Server) apiLetterBody(c echo.Context) error {
 	return answer(c, http.StatusOK, bodyJSON{
 		KeyB64: encoded(body.Key), KeyText: readable(body.Key),
 		ValueB64: encoded(body.Value), ValueText: readable(body.Value),
-		Headers: headersOf(body.Headers, actorOf(c), nil),
+		Headers: headersOf(body.Headers, actorOf(c), nil), AMQP: amqpOf(body, actorOf(c), nil), View: view,
 	})
 }
 
@@ -325,7 +330,9 @@ func headersOf(headers []dlq.Header, reader access.Actor, eventID *string) []hea
 		if !reader.May(access.ReadPayload) {
 			value, masked = MaskBytes(h.Value, keep...)
 		}
-		all = append(all, headerJSON{Name: strings.ToValidUTF8(h.Name, "\uFFFD"), ValueB64: encoded(value), Text: readable(value), Masked: masked})
+		j := headerJSON{Name: strings.ToValidUTF8(h.Name, "\uFFFD"), ValueB64: encoded(value), Text: readable(value), Masked: masked}
+		j.typedValue(h, reader.May(access.ReadPayload))
+		all = append(all, j)
 	}
 	return all
 }

@@ -12,7 +12,7 @@ import (
 	"oncemore/dlq"
 )
 
-// sourceJSON is one dead-letter topic: what is stored of it, how far the drain
+// sourceJSON is one dead-letter topic or queue: what is stored of it, how far the drain
 // is, and whether anybody drains it. Null: not known in this process.
 type sourceJSON struct {
 	Cluster       string     `json:"cluster"`
@@ -20,7 +20,9 @@ type sourceJSON struct {
 	Drained       bool       `json:"drained"`  // by this process
 	Attended      bool       `json:"attended"` // false: holds records and nobody drains it
 	Open          *openAges  `json:"open"`     // null: no open letters are known
-	Waiting       *int64     `json:"waiting"`  // records in the topic that are not stored yet
+	Waiting       *int64     `json:"waiting"`  // records in the topic that are not stored yet, or messages ready in the queue
+	Unacked       *int64     `json:"unacked"`  // of a queue: handed to a consumer and not acknowledged
+	Copied        bool       `json:"copied"`   // of a queue: its messages are copied and stay
 	LastArrivalAt *time.Time `json:"last_arrival_at"`
 	LastError     *string    `json:"last_error"`
 	LastErrorAt   *time.Time `json:"last_error_at"`
@@ -64,7 +66,7 @@ func (s *Server) drained() []dlq.SourceStatus {
 }
 
 func (j *sourceJSON) drained(status dlq.SourceStatus) {
-	j.Drained, j.Waiting = true, &status.Waiting
+	j.Drained, j.Waiting, j.Unacked, j.Copied = true, &status.Waiting, status.Unacked, status.Copies
 	j.LastArrivalAt, j.LastError, j.LastErrorAt = instant(&status.LastArrival), known(status.LastError), instant(&status.LastErrorAt)
 }
 

@@ -38,7 +38,7 @@ func (s *Server) headersView(here locale.Locale, l dlq.LetterDetail, body dlq.Bo
 	if err != nil {
 		kept = make([]bool, len(body.Headers))
 	}
-	v := views.Headers{Masked: masked}
+	v := views.Headers{Masked: masked, Rows: propertyRows(here, body, masked != "", deref(l.EventID))}
 	for i, h := range body.Headers {
 		row := views.HeaderRow{Name: strings.ToValidUTF8(h.Name, "\uFFFD"), Kept: kept[i]}
 		value, hidden := h.Value, false

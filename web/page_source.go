@@ -88,8 +88,11 @@ func (s *Server) sourceRows(ctx context.Context, overview dlq.Overview, gaps []d
 }
 
 func drainedRow(row *views.SourceRow, status dlq.SourceStatus) {
-	row.State, row.Waiting = "drained", ptr(int(status.Waiting))
-	if status.Waiting > 0 {
+	row.State, row.Waiting, row.Copied = "drained", ptr(int(status.Waiting)), status.Copies
+	if status.Unacked != nil {
+		row.Unacked = ptr(int(*status.Unacked))
+	}
+	if status.Waiting > 0 && !status.Copies {
 		row.State = "behind"
 	}
 	if status.LastError != "" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"oncemore/consumer"
@@ -41,6 +42,9 @@ func (a *app) groupBook(ctx context.Context) (dlq.GroupBook, error) {
 // unprotected, unless the config declares the business table as evidence.
 func (a *app) ownGroup(ctx context.Context, c config.Consumer) (dlq.Group, error) {
 	g := dlq.Group{Name: c.Group, Cluster: c.Cluster, Topics: c.Topics, Ours: true, Effect: dlq.EffectLocal}
+	if c.Queue != "" {
+		g.Topics = []string{c.Queue}
+	}
 	if c.HTTP != nil {
 		g.Effect = dlq.EffectExternal
 	}
@@ -95,6 +99,11 @@ func (a *app) declare(ctx context.Context, g *dlq.Group, conf config.Group) erro
 	if len(conf.Topics) > 0 {
 		g.Topics = conf.Topics
 	}
+	for _, queue := range conf.Queues {
+		if !slices.Contains(g.Topics, queue) {
+			g.Topics = append(g.Topics, queue)
+		}
+	}
 	g.Window, g.Target = conf.Window, conf.Target
 	g.OrderSet, g.OrderKey = conf.Order != "", conf.Order == "key"
 	if conf.Evidence == nil {
@@ -110,8 +119,14 @@ func declared(book dlq.GroupBook, conf *config.Config) []fleet.Declared {
 	var all []fleet.Declared
 	for _, g := range book {
 		d := fleet.Declared{Name: g.Name, Cluster: g.Cluster, Topics: g.Topics, Ours: g.Ours}
+		if c := conf.Group(g.Name); c != nil && len(c.Queues) > 0 {
+			d.Topics = c.Topics // queues are no topics
+		}
 		if own := conf.Consumer(g.Name); own != nil {
 			d.Strategy = own.Strategy
+			if own.Queue != "" {
+				d.Topics = nil
+			}
 		}
 		if g.Evidence != nil && !g.Evidence.CompleteSince.IsZero() {
 			d.EvidenceSince = &g.Evidence.CompleteSince
