@@ -62,11 +62,13 @@ func (r *run) writer(ctx context.Context, c Connection, p pools) {
 	p.write[c.Name] = c.database()
 	switch {
 	case c.Unrecorded:
+		return
 	case c.MySQL != nil:
 		r.consumeRecordMySQL(ctx, c)
 	default:
 		r.consumeRecord(ctx, c)
 	}
+	r.keeper(ctx, c, c.database())
 }
 
 func reach(ctx context.Context, c Connection) error {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"oncemore/consumer/rabbit"
 )
 
 // Input is everything the checks look at, taken from the config.
@@ -40,6 +42,9 @@ type Connection struct {
 	// mq_consume_record. WritePool is theirs, by their own credential; nil
 	// without WriteErr: they use Pool.
 	Writer bool
+	// Drops: a keeper removes records that are not needed any more; Archive: by way
+	// of the archive.
+	Drops, Archive bool
 	// Unrecorded: no consumer on it keeps consume records, so that the table may be missing.
 	Unrecorded bool
 	WritePool  *pgxpool.Pool
@@ -57,9 +62,11 @@ func (c Connection) writing() Connection {
 
 // Cluster is a named broker connection.
 type Cluster struct {
-	Name  string
-	Admin *kadm.Client
-	Err   error // why there is no client
+	Name   string
+	Admin  *kadm.Client
+	Rabbit bool               // Queues in place of Admin
+	Queues *rabbit.Management // nil without Err: its management API is not configured
+	Err    error              // why there is no client
 }
 
 // Source is a pattern of dead-letter topics on a cluster.
@@ -73,10 +80,13 @@ type Source struct {
 
 // Consumer is one group that the console runs.
 type Consumer struct {
-	Group      string
-	Cluster    string
-	Topics     []string
-	Queue      string // of RabbitMQ: then there are no topics to look at
+	Group   string
+	Cluster string
+	Topics  []string
+	Queue   string // of RabbitMQ: then there are no topics to look at
+	// Horizon is how long a message may wait in the queue or its dead-letter queue,
+	// as the config declares it; 0: it does not.
+	Horizon    time.Duration
 	Connection string
 	Header     string // event id sources, as configured
 	MessageID  bool

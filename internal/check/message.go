@@ -37,6 +37,15 @@ var messages = map[string]message{
 	"cluster.reach.down": {Critical, "topic", "Cluster {name} cannot be reached.",
 		"Nothing is drained from it or replayed to it, its consumers wait.", "Start the brokers, or correct the cluster in the config."},
 
+	"cluster.queues.ok":   {Passed, "topic", "The queues of {name} can be looked at.", "", ""},
+	"cluster.queues.down": {NotChecked, "topic", "The queues of {name} could not be looked at.", "", "Start the management plugin, or correct management_url of the cluster."},
+	"cluster.queues.unset": {Note, "topic", "The queues of {name} cannot be looked at: it has no management_url.",
+		"How long messages may wait in them is not known: consume records of its groups are kept for ever.", "Set management_url of the cluster, or redelivery_horizon of its consumers."},
+
+	"retention.keeper.ok": {Passed, "connection", "Consume records of {name} can be dropped as configured.", "", ""},
+	"retention.keeper.bad": {Critical, "connection", "Consume records of {name} cannot be dropped as configured.",
+		"The table grows without end. Where the archive is missing, consumers wait.", "Run console migrate --target {name}, or grant the writer what it lacks."},
+
 	"consume_record.table.ok": {Passed, "connection", "Connection {name} has a sound mq_consume_record.", "", ""},
 	"consume_record.table.missing": {Critical, "connection", "Connection {name} has no table mq_consume_record.",
 		"Its consumers wait: without the record an effect could happen twice.", "Run console migrate --target {name}."},
@@ -108,7 +117,8 @@ var messages = map[string]message{
 		"An event that comes back later finds no record. A consumer would apply it again; replays are judged expired.", "Keep records for {need}, or shorten what is added up here."},
 	"retention.promise.endless": {Warning, "retention", "Consume records of {group} are kept {kept}, but its events may come back at any time.",
 		"An event that comes back later finds no record. A consumer would apply it again; replays are judged expired.", "Never drop the records, or limit what is endless here."},
-	"retention.promise.unknown": {NotChecked, "retention", "What consume records of {group} have to outlive could not be computed.", "", "Mend cluster {cluster}, then check again."},
+	"retention.promise.unknown": {NotChecked, "retention", "What consume records of {group} have to outlive could not be computed.",
+		"", "Mend cluster {cluster}, or set redelivery_horizon of a consumer that reads a queue; then check again."},
 }
 
 // Messages lists the catalog: key of each text, and the English text with its {names}.

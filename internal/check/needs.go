@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -49,5 +50,9 @@ func (c Consumer) kept() kept {
 	if len(topics) > 0 { // what is replayed waits there
 		topics = append(topics[:len(topics):len(topics)], c.replay())
 	}
-	return kept{c.Group, c.Cluster, topics, c.deadLetters(), c.MaxRetry, c.Retention}
+	k := kept{group: c.Group, cluster: c.Cluster, topics: topics, deadLetters: c.deadLetters(), maxRetry: c.MaxRetry, retention: c.Retention}
+	if c.Queue != "" {
+		k.queue, k.horizon, k.deadLetters = c.Queue, c.Horizon, []string{cmp.Or(c.DeadLetter, c.Queue+".dlq")}
+	}
+	return k
 }

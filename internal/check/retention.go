@@ -18,6 +18,8 @@ const (
 type kept struct {
 	group, cluster      string
 	topics, deadLetters []string
+	queue               string        // of RabbitMQ, in place of topics
+	horizon             time.Duration // of its queues, as declared; 0: not
 	maxRetry, retention time.Duration
 }
 
@@ -63,7 +65,7 @@ func (r *run) kept() []kept {
 	for _, e := range r.in.Evidence {
 		i := slices.IndexFunc(all, func(k kept) bool { return k.group == e.Group })
 		if i < 0 {
-			all = append(all, kept{e.Group, e.Cluster, e.Topics, nil, 0, e.Retention})
+			all = append(all, kept{group: e.Group, cluster: e.Cluster, topics: e.Topics, retention: e.Retention})
 			continue
 		}
 		all[i].retention = cmp.Or(e.Retention, all[i].retention)
@@ -90,11 +92,19 @@ func (r *run) need(k kept, clusters map[string]*brokers) (need time.Duration, li
 			}
 		}
 	}
-	broker, known := longest(k.topics, k.cluster, clusters)
-	add("broker retention of the topics", broker, known)
-	add("longest retry", k.maxRetry, true)
-	byHand, known := longest(k.deadLetters, k.cluster, clusters)
-	add("redelivery by hand, from the dead-letter topic", byHand, known || len(k.deadLetters) == 0)
+	if k.queue != "" {
+		wait, known := clusters[k.cluster].wait(k.queue, k.horizon)
+		add("wait in the queue", wait, known)
+		add("longest retry", k.maxRetry, true)
+		byHand, known := clusters[k.cluster].wait(k.deadLetters[0], k.horizon)
+		add("redelivery by hand, from the dead-letter queue", byHand, known)
+	} else {
+		broker, known := longest(k.topics, k.cluster, clusters)
+		add("broker retention of the topics", broker, known)
+		add("longest retry", k.maxRetry, true)
+		byHand, known := longest(k.deadLetters, k.cluster, clusters)
+		add("redelivery by hand, from the dead-letter topic", byHand, known || len(k.deadLetters) == 0)
+	}
 	add("recovery", cmp.Or(r.in.Recovery, defaultRecovery), true)
 	window := r.in.ReplayWindow
 	if window == 0 {
@@ -117,7 +127,7 @@ func longest(topics []string, cluster string, clusters map[string]*brokers) (tim
 			b = only
 		}
 	}
-	if b == nil || len(topics) == 0 {
+	if b == nil || b.queues != nil || len(topics) == 0 {
 		return 0, false
 	}
 	var keep time.Duration

@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"oncemore/consumer/rabbit"
 )
 
 // brokers is what one cluster says of its topics.
 type brokers struct {
 	topics  kadm.TopicDetails
 	configs map[string]map[string]string // topic, key
+	queues  map[string]rabbit.Queue      // of RabbitMQ, in place of topics
 }
 
 func (b *brokers) has(topic string) bool { return b.topics.Has(topic) && b.topics[topic].Err == nil }
@@ -29,6 +32,12 @@ func (r *run) clusters(ctx context.Context) map[string]*brokers {
 	out := map[string]*brokers{}
 	for _, c := range r.in.Clusters {
 		subject := "cluster/" + c.Name
+		if c.Rabbit {
+			if b := r.askRabbit(ctx, c, subject); b != nil {
+				out[c.Name] = b
+			}
+			continue
+		}
 		b, err := r.ask(ctx, c)
 		if err != nil {
 			r.say("cluster.reach.down", subject, values{"name": c.Name}, reason(err))
@@ -116,6 +125,9 @@ func (c Consumer) deadLetters() []string {
 // topics that we or the producers write to.
 func (r *run) acks(clusters map[string]*brokers) {
 	for _, c := range r.in.Clusters {
+		if c.Rabbit {
+			continue // its publishers are confirmed by a queue's majority
+		}
 		subject, v := "cluster/"+c.Name, values{"cluster": c.Name}
 		b := clusters[c.Name]
 		if b == nil {
