@@ -12,6 +12,7 @@ import (
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
 	"oncemore/dlq/payload"
+	"oncemore/internal/alert"
 	"oncemore/internal/fleet"
 	"oncemore/internal/outboxes"
 )
@@ -38,6 +39,12 @@ type Deps struct {
 	Links     []Link         // to traces and logs; may be empty
 
 	Registries map[string]*payload.Registry // schema registries by cluster; may be empty
+	Alerts     *alert.Engine                // nil: nothing is looked for
+
+	RunChecks    func(ctx context.Context) error                                              // looks at everything and keeps the findings; nil: this process cannot
+	Groups       dlq.GroupBook                                                                // what is known of consumer groups
+	Connections  []string                                                                     // names of the business databases
+	FindEvidence func(ctx context.Context, connection string) ([]dlq.EvidenceProposal, error) // nil only without connections
 
 	Environment string   // shown on every page, such as "shop production"
 	Clusters    []string // names of the configured clusters

@@ -15,6 +15,8 @@ import (
 	"oncemore/dlq"
 	"oncemore/dlq/export"
 	"oncemore/internal/access"
+	"oncemore/internal/alert"
+	"oncemore/internal/check"
 	"oncemore/internal/audit"
 	"oncemore/internal/fleet"
 	"oncemore/internal/outboxes"
@@ -63,6 +65,10 @@ var problems = []struct {
 	{sentinel(access.ErrReasonRequired), problem{http.StatusUnprocessableEntity, "error.reason_required", "A reason is required"}},
 	{sentinel(dlq.ErrNotFound), notFound},
 	{sentinel(fleet.ErrUnknownGroup), notFound},
+	{sentinel(alert.ErrNoAlert), problem{http.StatusConflict, "error.no_alert", "The alert has ended, or somebody has acknowledged it"}},
+	{sentinel(alert.ErrNoChannel), problem{http.StatusNotFound, "error.no_channel", "There is no such channel"}},
+	{sentinel(check.ErrNoFinding), problem{http.StatusConflict, "error.no_finding", "There is no such finding"}},
+	{sentinel(check.ErrBadMute), problem{http.StatusUnprocessableEntity, "error.bad_mute", "A finding is muted until a time to come, at most a year ahead"}},
 	{sentinel(outboxes.ErrUnknown), notFound},
 	{sentinel(outbox.ErrNotFound), notFound},
 	{sentinel(outboxes.ErrOwnApproval), problem{http.StatusForbidden, "error.own_approval", "Somebody else has to decide about what you asked for"}},

@@ -79,12 +79,13 @@ func (s *Server) countNav(ctx context.Context) (views.NavCounts, error) {
 	}
 	counts.Letters = ptr(int(letters))
 	counts.Outbox = s.deadOutboxRows(ctx)
+	counts.Alerts = s.openAlerts(ctx)
 	findings, err := check.NewStore(s.Pool).Findings(ctx)
 	if err != nil {
 		return counts, fmt.Errorf("count findings: %w", err)
 	}
 	if len(findings) > 0 {
-		counts.Checks = ptr(openChecks(findings))
+		counts.Checks = ptr(openChecks(findings, s.Clock()))
 	}
 	for state, count := range map[dlq.ReplayState]**int{dlq.Running: &counts.Replays, dlq.AwaitingApproval: &counts.Approvals} {
 		page, err := s.Replays.List(ctx, dlq.ReplayFilter{State: state}, dlq.Page{Limit: 200})

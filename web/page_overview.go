@@ -25,6 +25,7 @@ func (s *Server) overviewPage(c echo.Context) error {
 		return err
 	}
 	v := overviewView(here, overview, actorOf(c))
+	v.Alerts = deref(s.openAlerts(c.Request().Context()))
 	v.Frame = s.pageFrame(c, "overview", here.Text("overview.title"), views.Crumb{Label: here.Text("overview.title")})
 	return render(c, http.StatusOK, views.OverviewPage(v))
 }

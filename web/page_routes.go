@@ -61,6 +61,17 @@ func (s *Server) registerPages(g *echo.Group) {
 	g.POST("/outbox/commands/:id/reject", s.outboxDecide(false), s.allow(access.ApproveOutbox))
 
 	g.GET("/checks", s.checkListPage)
+	g.POST("/checks/run", s.checksRun, s.allow(access.RunChecks))
+	g.POST("/checks/mute", s.checkMute, s.allow(access.MuteCheck))
+	g.POST("/checks/unmute", s.checkUnmute, s.allow(access.MuteCheck))
+	g.GET("/settings", s.settingsPage)
+	g.GET("/settings/evidence", s.settingsEvidencePage)
+	if s.Alerts != nil {
+		g.GET("/alerts", s.alertListPage)
+		g.POST("/alerts/:id/acknowledge", s.alertAcknowledge, s.allow(access.AckAlert))
+		g.GET("/settings/alerts", s.settingsAlertsPage)
+		g.POST("/settings/alerts/:channel/test", s.alertTest, s.allow(access.TestAlert))
+	}
 	g.GET("/audit", s.auditPage)
 	g.GET("/profile", s.profilePage)
 	g.POST("/profile/tokens", s.tokenCreate)

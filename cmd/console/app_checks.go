@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"oncemore/internal/check"
@@ -37,4 +38,18 @@ func (a *app) runChecks(ctx context.Context) error {
 			next = checkAgain
 		}
 	}
+}
+
+// checking lets one run at a time look, whoever pressed the button.
+var checking sync.Mutex
+
+// checkNow looks at all that the config names while somebody waits for it.
+func (a *app) checkNow(ctx context.Context) error {
+	checking.Lock()
+	defer checking.Unlock()
+	findings := checkConfig(ctx, a.conf)
+	if err := ctx.Err(); err != nil {
+		return err // cut off: what was not reached is not down
+	}
+	return check.NewStore(a.pool).Save(ctx, findings)
 }

@@ -24,3 +24,16 @@ func (c *connections) evidence(ctx context.Context, e config.Evidence) (*dlq.Evi
 	}
 	return made, nil
 }
+
+// findEvidence looks at the schema of a connection, for the settings' wizard.
+func (a *app) findEvidence(ctx context.Context, connection string) ([]dlq.EvidenceProposal, error) {
+	return findEvidence(ctx, a.conf, a.business, connection)
+}
+
+func (a *app) connectionNames() []string {
+	var names []string
+	for _, c := range a.conf.Connections {
+		names = append(names, c.Name)
+	}
+	return names
+}

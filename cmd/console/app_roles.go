@@ -256,5 +256,6 @@ func (a *app) webDeps(more extras) web.Deps {
 		Environment: a.conf.Environment, Clusters: names, Version: versionText(),
 		Secure: a.conf.Web.Secure, TrustedProxies: proxies,
 		Logger: a.log, Clock: a.clock, Registry: registry, Ready: more.ready, Try: more.try,
+		Alerts: a.alerts, RunChecks: a.checkNow, Groups: a.groups, Connections: a.connectionNames(), FindEvidence: a.findEvidence,
 	}
 }

@@ -60,6 +60,7 @@ const (
 	TestAlert           Act = "test_alert"
 	RunChecks           Act = "run_checks"
 	MuteCheck           Act = "mute_check"
+	Configure           Act = "configure"
 	ManageUsers         Act = "manage_users"
 	ManageTokens        Act = "manage_tokens" // one's own
 )
@@ -93,6 +94,7 @@ var policy = map[Act][]Role{
 	TestAlert:           {Admin},
 	RunChecks:           {Operator, Admin},
 	MuteCheck:           {Operator, Admin},
+	Configure:           {Admin},
 	ManageUsers:         {Admin},
 	ManageTokens:        {Viewer, Operator, Reviewer, Approver, Admin},
 }
