@@ -1,0 +1,84 @@
+package compensate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"oncemore/dlq"
+	"oncemore/internal/access"
+	"oncemore/reconcile"
+)
+
+const sqlSetRun = `UPDATE compensation SET verify_run = @run WHERE id = @id`
+
+// verify runs the single-key reconciliation: only if the key is whole now has
+// the repair done what it was for.
+func (s *step) verify(ctx context.Context) (*time.Time, error) {
+	if !s.action.Verify || s.comp.BreakID == nil {
+		return nil, s.verified(ctx, 0)
+	}
+	b, err := s.c.Breaks.Get(ctx, *s.comp.BreakID)
+	if err != nil {
+		return nil, err
+	}
+	run, err := s.rerun(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = s.c.Breaks.Get(ctx, b.ID); err != nil {
+		return nil, err
+	}
+	switch {
+	case run.State != reconcile.Complete:
+		return nil, s.attention(ctx, fmt.Sprintf("run %d could not look whether it worked: %s", run.ID, text(run.Error, run.State.String())))
+	case !b.State.Done():
+		return nil, s.attention(ctx, fmt.Sprintf("executed, and the key still differs: consumed %s, effect %s %s", b.Sides[reconcile.Consumed].Amount, b.Sides[reconcile.Effect].Amount, b.Currency))
+	}
+	return nil, s.verified(ctx, run.ID)
+}
+
+// rerun reads the break's key again, by the run that an earlier try has made if
+// there is one.
+func (s *step) rerun(ctx context.Context, b reconcile.Break) (*reconcile.Run, error) {
+	if s.comp.VerifyRun != nil {
+		return s.c.Runs.Do(ctx, *s.comp.VerifyRun)
+	}
+	id, err := s.c.Runs.Ask(ctx, access.System(), reconcile.Request{Job: b.Job, Keys: [][]string{b.Key}})
+	if err != nil {
+		return nil, err
+	}
+	err = s.fenced(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sqlSetRun, pgx.NamedArgs{"id": s.id, "run": id})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.c.Runs.Do(ctx, id)
+}
+
+func (s *step) attention(ctx context.Context, why string) error {
+	return s.fenced(ctx, func(tx pgx.Tx) error { return s.c.end(ctx, tx, s.comp, NeedsAttention, "system", why) })
+}
+
+// verified ends a repair that worked, and marks the event: a replay of it would
+// repeat the effect.
+func (s *step) verified(ctx context.Context, run int64) error {
+	return s.fenced(ctx, func(tx pgx.Tx) error {
+		if run != 0 {
+			if err := reconcile.MarkVerified(ctx, tx, access.System(), *s.comp.BreakID, s.id, run); err != nil {
+				return err
+			}
+		}
+		if s.comp.EventID != nil && s.comp.Group != nil && s.action.Kind != ReplayEvent {
+			repair := dlq.Repair{EventID: *s.comp.EventID, Group: *s.comp.Group, Compensation: s.id, At: s.c.Clock()}
+			if err := dlq.MarkCompensated(ctx, tx, repair); err != nil {
+				return err
+			}
+		}
+		return s.c.end(ctx, tx, s.comp, Verified, "system", "")
+	})
+}
