@@ -291,7 +291,8 @@ type bodyJSON struct {
 }
 
 func (s *Server) apiLetterBody(c echo.Context) error {
-	if err := noQuery(c); err != nil {
+	asked, err := askedView(c)
+	if err != nil {
 		return err
 	}
 	id, err := letterID(c)
@@ -301,6 +302,10 @@ func (s *Server) apiLetterBody(c echo.Context) error {
 	body, err := s.Letters.Body(c.Request().Context(), id)
 	if err != nil {
 		return fmt.Errorf("get body of letter %s: %w", id, err)
+	}
+	view, err := s.bodyViewJSON(c, id, body, asked)
+	if err != nil {
+		return err
 	}
 	return answer(c, http.StatusOK, bodyJSON{
 		KeyB64: encoded(body.Key), KeyText: readable(body.Key),

@@ -30,7 +30,7 @@ func (s *Server) letterView(c echo.Context, at letterAddress, f letterFacts, was
 		ID:    l.ID.String(), EventID: deref(l.EventID), State: letterStateNames[l.State], Group: deref(l.Group), GaveUp: l.FailedAt,
 		Attempts: small(l.Attempts), FaultID: l.FaultID, FaultOpen: int(l.FaultOpen),
 		Newer: neighbour(at, f.newer), Older: neighbour(at, f.older), Back: "/letters",
-		Judgement: judgementOf(here, at, f), Payload: payloadOf(here, at, f, masked), Headers: s.headersView(here, l, f.body, masked),
+		Judgement: judgementOf(here, at, f), Payload: payloadOf(here, at, f, masked), Headers: s.headersView(here, at, l, f.body, masked), Layers: s.layersView(here, l, f.body, mayRead),
 		Original: originalOf(here, f, mayRead), Class: deref(l.ErrorClass), Message: deref(messageFor(actorOf(c), l.ErrorMessage)), Timeline: timelineView(here, l),
 		Facts: factsOf(here, l, f.body, mayRead), Flags: flagsOf(here, l.Flags), Replay: s.replayForm(c, preset, was),
 	}

@@ -2,15 +2,19 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"oncemore/dlq"
+	"oncemore/dlq/payload"
 	"oncemore/views"
 	"oncemore/views/locale"
 	"oncemore/views/ui"
@@ -23,70 +27,113 @@ const (
 	sideText  = 8 << 10
 )
 
-var payloadViews = map[string]bool{"json": true, "text": true, "hex": true}
+var payloadViews = func() map[string]bool {
+	all := map[string]bool{}
+	for _, name := range payload.Views {
+		all[name] = true
+	}
+	return all
+}()
 
 // payloadOf shows the letter's value. masked is why values are hidden, "" they
 // are not.
 func payloadOf(here locale.Locale, at letterAddress, f letterFacts, masked string) views.Payload {
 	value := f.body.Value
 	v := views.Payload{Title: here.Text("payload.title"), Size: here.Bytes(len(value)), Masked: masked}
+	opened := f.opened
+	if opened == nil {
+		opened = payload.Open(context.Background(), payload.Input{Value: value})
+	}
+	shown := viewFor(opened, at.view, masked != "", deref(f.letter.EventID))
 	switch {
-	case value == nil:
+	case value == nil && !slices.Contains(shown.views, payload.Event):
 		v.Size, v.Note, v.Masked = "", here.Text("payload.null"), ""
 		return v
-	case len(value) == 0:
+	case len(value) == 0 && !slices.Contains(shown.views, payload.Event):
 		v.Note, v.Masked = here.Text("payload.empty"), ""
 		return v
-	case masked == "":
+	case shown.name == "":
+		v.Note = here.Text("payload.masked_binary")
+		return v
+	case masked == "" && len(value) > 0:
 		v.Download = "/letters/" + at.id.String() + "/body"
-	default:
-		value, _ = MaskBytes(value, deref(f.letter.EventID))
-		if readable(value) == nil {
-			v.Note = here.Text("payload.masked_binary")
-			return v
-		}
 	}
-	view, note := suitedView(here, value, at.view)
-	v.Note = note
-	for _, name := range []string{"json", "text", "hex"} {
-		v.Views = append(v.Views, ui.Tab{Label: here.Text("payload." + name), Href: at.with(at.target, name), Current: name == view})
+	for _, name := range shown.views {
+		v.Views = append(v.Views, ui.Tab{Label: here.Text("payload." + name), Href: at.with(at.target, name), Current: name == shown.name})
 	}
-	v.Lines = payloadLines(value, view)
-	if cut := shownOf(view); len(value) > cut {
-		key := "payload.cut"
-		if masked != "" {
-			key = "payload.cut_masked"
-		}
-		v.Note = strings.TrimSpace(v.Note + " " + here.Text(key, "shown", here.Bytes(cut)))
-	}
+	v.Steps = stepsText(here, opened)
+	v.Problems = problemTexts(here, opened, masked != "")
+	lines, cut := payloadLines(shown)
+	v.Lines = lines
+	v.Note = strings.TrimSpace(viewNote(here, opened, at.view, shown) + " " + cutNote(here, opened, shown, cut, masked != ""))
 	return v
 }
 
+// stepsText says how the bytes were opened: "gzip, 14 KB → Avro, schema 17, shop.OrderPaid".
+func stepsText(here locale.Locale, o *payload.Opened) string {
+	var parts []string
+	for _, step := range o.Steps {
+		switch {
+		case step.Schema > 0:
+			parts = append(parts, here.Text("payload.step.schema", "format", here.Text("payload."+step.Kind), "schema", strconv.Itoa(step.Schema), "name", step.Name))
+		case step.Kind == payload.MsgPack:
+			parts = append(parts, here.Text("payload.msgpack"))
+		default:
+			parts = append(parts, here.Text("payload.step.inflated", "codec", step.Kind, "size", here.Bytes(step.Size)))
+		}
+	}
+	return strings.Join(parts, " → ")
+}
+
+// problemTexts say what a decoder could not do. They quote libraries, and those
+// quote values: where values are hidden, that part is.
+func problemTexts(here locale.Locale, o *payload.Opened, hide bool) []string {
+	var texts []string
+	for _, p := range o.Problems {
+		args := maps.Clone(p.Args)
+		if _, quotes := args["error"]; quotes && hide {
+			args["error"] = masked
+		}
+		texts = append(texts, sentence(here, p.Key, args, p.Text))
+	}
+	return texts
+}
+
+// viewNote says where the asked view cannot be, and what the shown one leaves out.
+func viewNote(here locale.Locale, o *payload.Opened, asked string, shown bodyView) string {
+	broken := 0
+	if shown.name == payload.Text {
+		broken = brokenBytes(shown.content)
+	}
+	switch {
+	case asked == payload.JSON && shown.name == payload.Text:
+		err := json.Unmarshal(o.Inflated, new(json.RawMessage))
+		return here.Text("payload.not_json", "line", lineOf(o.Inflated, err))
+	case asked == "" && shown.name == payload.Hex:
+		return here.Text("payload.not_json_hex")
+	case broken > 0:
+		return here.Text("payload.not_text", "n", broken)
+	}
+	return ""
+}
+
+func cutNote(here locale.Locale, o *payload.Opened, shown bodyView, cut, hide bool) string {
+	switch limit := here.Bytes(shownOf(shown.name)); {
+	case o.Cut && shown.name != payload.Hex:
+		return here.Text("payload.cut_inflated", "shown", limit, "most", here.Bytes(payload.MaxInflated))
+	case cut && hide:
+		return here.Text("payload.cut_masked", "shown", limit)
+	case cut:
+		return here.Text("payload.cut", "shown", limit)
+	}
+	return ""
+}
+
 func shownOf(view string) int {
-	if view == "hex" {
+	if view == payload.Hex {
 		return shownHex
 	}
 	return shownText
-}
-
-// suitedView is the asked view, else JSON where the bytes are that, else text,
-// else hex; and a note where the asked one cannot be.
-func suitedView(here locale.Locale, value []byte, asked string) (view, note string) {
-	jsonErr := json.Unmarshal(value, new(json.RawMessage))
-	broken := brokenBytes(value)
-	switch {
-	case asked == "hex":
-		return "hex", ""
-	case asked == "json" && jsonErr != nil:
-		return "text", here.Text("payload.not_json", "line", lineOf(value, jsonErr))
-	case asked == "json", asked == "" && jsonErr == nil:
-		return "json", ""
-	case asked == "" && broken > len(value)/10:
-		return "hex", here.Text("payload.not_json_hex")
-	case broken > 0:
-		return "text", here.Text("payload.not_text", "n", broken)
-	}
-	return "text", ""
 }
 
 // lineOf is where the parser stopped.
@@ -111,14 +158,15 @@ func brokenBytes(value []byte) int {
 	return n
 }
 
-func payloadLines(value []byte, view string) []views.CodeLine {
-	switch view {
-	case "json":
-		return numbered(jsonLines(value))
-	case "text":
-		return numbered(textLines(cutBytes(value, shownText)))
+func payloadLines(v bodyView) (lines []views.CodeLine, cut bool) {
+	switch {
+	case v.isJSON:
+		lines, cut = jsonShown(v.content)
+		return numbered(lines), cut
+	case v.name == payload.Hex:
+		return hexLines(cutBytes(v.content, shownHex)), len(v.content) > shownHex
 	}
-	return hexLines(cutBytes(value, shownHex))
+	return numbered(textLines(cutBytes(v.content, shownText))), len(v.content) > shownText
 }
 
 func cutBytes(b []byte, limit int) []byte { return b[:min(len(b), limit)] }
@@ -144,18 +192,21 @@ func numbered(lines []views.CodeLine) []views.CodeLine {
 	return lines
 }
 
-// jsonLines indents and colours JSON. Only the white space between tokens
-// changes: names keep their order and repeats, numbers and texts every byte.
 func jsonLines(value []byte) []views.CodeLine {
-	var b bytes.Buffer
-	if err := json.Indent(&b, value, "", "  "); err != nil {
-		return textLines(cutBytes(value, shownText))
-	}
-	s := jsonScanner{text: cutBytes(b.Bytes(), shownText)}
+	lines, _ := jsonShown(value)
+	return lines
+}
+
+// jsonShown lays a JSON document out and colours it; cut says that there is more.
+// Only the white space between tokens changes: names keep their order and
+// repeats, numbers and texts every byte.
+func jsonShown(value []byte) (lines []views.CodeLine, cut bool) {
+	text, cut := payload.Indent(value, shownText)
+	s := jsonScanner{text: text}
 	for s.at < len(s.text) {
 		s.next()
 	}
-	return s.done()
+	return s.done(), cut
 }
 
 type jsonScanner struct {

@@ -1,13 +1,21 @@
 package web
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"oncemore/dlq"
+	"oncemore/dlq/amqpform"
+	"oncemore/dlq/dialect"
+	"oncemore/dlq/payload"
 	"oncemore/views"
 	"oncemore/views/locale"
 )
@@ -89,24 +97,121 @@ func TestHex(t *testing.T) {
 	}
 }
 
-func TestSuitedView(t *testing.T) {
-	t.Parallel()
+func shownAs(value, asked string) views.Payload {
 	here := locale.Locale{Tag: locale.English}
-	for _, c := range []struct {
-		value, asked, view, note string
-	}{
-		{`{"a":1}`, "", "json", ""},
-		{`{"a":1}`, "text", "text", ""},
-		{`{"a":1}`, "hex", "hex", ""},
-		{"plain", "", "text", ""},
-		{"{\n\"a\":\n oops}", "json", "text", "Not valid JSON: line 3. Shown as text."},
-		{"mostly text \xff and more of it", "", "text", `1 byte is not UTF-8, shown as \x…`},
-		{"\xff\xfe\x00\x01", "", "hex", "Not text. Shown as hex."},
-		{"\xff\xfe", "text", "text", `2 bytes are not UTF-8, shown as \x…`},
+	return payloadOf(here, letterAddress{view: asked}, letterFacts{body: dlq.Body{Value: []byte(value)}}, "")
+}
+
+func currentView(p views.Payload) string {
+	for _, tab := range p.Views {
+		if tab.Current {
+			return tab.Label
+		}
+	}
+	return ""
+}
+
+func TestTheViewThatSuits(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ value, asked, view, note string }{
+		{`{"a":1}`, "", "JSON", ""},
+		{`{"a":1}`, "text", "Text", ""},
+		{`{"a":1}`, "hex", "Hex", ""},
+		{"plain", "", "Text", ""},
+		{"{\n\"a\":\n oops}", "json", "Text", "Not valid JSON: line 3. Shown as text."},
+		{"mostly text \xff and more of it", "", "Text", `1 byte is not UTF-8, shown as \x…`},
+		{"\xff\xfe\x00\x01", "", "Hex", "Not text. Shown as hex."},
+		{"\xff\xfe", "text", "Text", `2 bytes are not UTF-8, shown as \x…`},
 	} {
-		view, note := suitedView(here, []byte(c.value), c.asked)
-		if view != c.view || note != c.note {
-			t.Errorf("%q as %q: %s, %q; want %s, %q", c.value, c.asked, view, note, c.view, c.note)
+		p := shownAs(c.value, c.asked)
+		if currentView(p) != c.view || p.Note != c.note {
+			t.Errorf("%q as %q: %s, %q; want %s, %q", c.value, c.asked, currentView(p), p.Note, c.view, c.note)
+		}
+	}
+}
+
+func gzipped(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write([]byte(text))
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestCompressedPayloadIsInflatedForShowing(t *testing.T) {
+	t.Parallel()
+	packed := gzipped(t, `{"name":"Ada"}`)
+	p := shownAs(packed, "")
+	if currentView(p) != "JSON" || p.Steps != "gzip, 14 bytes inflated" || !strings.Contains(plain(p.Lines), `"name": "Ada"`) || p.Download == "" {
+		t.Errorf("%s, %q, %s", currentView(p), p.Steps, plain(p.Lines))
+	}
+	if hex := shownAs(packed, "hex"); !strings.HasPrefix(plain(hex.Lines), "00000000  1f 8b 08") {
+		t.Errorf("hex is not of the stored bytes: %s", plain(hex.Lines))
+	}
+}
+
+// A decoder that fails shows bytes and the reason, in both languages.
+func TestDecodersSayWhyTheyFail(t *testing.T) {
+	t.Parallel()
+	for tag, want := range map[locale.Tag]string{
+		locale.English: "The body has the frame of a schema registry, schema 17, but the cluster has no schema_registry in the config.",
+		locale.Chinese: "消息体带有 schema registry 的帧（schema 17），但该集群的配置中没有 schema_registry。",
+	} {
+		p := payloadOf(locale.Locale{Tag: tag}, letterAddress{}, letterFacts{body: dlq.Body{Value: []byte("\x00\x00\x00\x00\x11\x02secret")}}, "")
+		if len(p.Problems) != 1 || p.Problems[0] != want || !strings.Contains(plain(p.Lines), "00 00 00 00 11") {
+			t.Errorf("%q\n%s", p.Problems, plain(p.Lines))
+		}
+	}
+}
+
+// Whatever the layers, a reader without the right to read sees no value: not as
+// JSON, not inflated, not decoded, not as hex, not in a decoder's complaint.
+func TestMaskedInEveryView(t *testing.T) {
+	t.Parallel()
+	const secret = "Ada Lovelace"
+	here := locale.Locale{Tag: locale.English}
+	document := `{"eventId":"evt-1","name":"` + secret + `","n":1}`
+	message := msgp.AppendString(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "name"), secret)
+	bodies := map[string]dlq.Body{
+		"json": {Value: []byte(document)}, "gzip": {Value: []byte(gzipped(t, document))}, "msgpack": {Value: append(message[:len(message):len(message)], nil...)},
+		"binary": {Value: []byte("\x00\xff" + secret)}, "xml": {Value: []byte("<name>" + secret + "</name>")}, "gzip of bytes": {Value: []byte(gzipped(t, "\x00\xff"+secret))},
+		"cut json": {Value: []byte(`{"name":"` + secret)}, "framed": {Value: []byte("\x00\x00\x00\x00\x11" + secret)},
+		"event":           {Value: []byte(document), Headers: []dlq.Header{{Name: "ce_specversion", Value: []byte("1.0")}, {Name: "ce_id", Value: []byte("evt-1")}, {Name: "ce_source", Value: []byte("/" + secret)}, {Name: "ce_type", Value: []byte(secret)}}},
+		"said to be gzip": {Value: []byte(secret), Headers: []dlq.Header{{Name: "content-encoding", Value: []byte("gzip")}}},
+	}
+	for name, body := range bodies {
+		f := letterFacts{body: body, opened: payload.Open(t.Context(), payloadInput(body)), letter: dlq.LetterDetail{Letter: dlq.Letter{EventID: ptr("evt-1")}}}
+		for _, view := range append([]string{""}, payload.Views...) {
+			p := payloadOf(here, letterAddress{view: view}, f, "hidden")
+			shown := plain(p.Lines) + p.Note + strings.Join(p.Problems, " ")
+			if strings.Contains(shown, "Lovelace") && name != "said to be gzip" || strings.Contains(shown, "41 64 61") || p.Download != "" {
+				t.Errorf("%s as %q shows %s", name, view, shown)
+			}
+			for _, tab := range p.Views {
+				if tab.Label == "Hex" {
+					t.Errorf("%s offers hex", name)
+				}
+			}
+		}
+	}
+	f := letterFacts{body: bodies["gzip"], opened: payload.Open(t.Context(), payloadInput(bodies["gzip"])), letter: dlq.LetterDetail{Letter: dlq.Letter{EventID: ptr("evt-1")}}}
+	if p := payloadOf(here, letterAddress{}, f, "hidden"); !strings.Contains(plain(p.Lines), `"eventId": "evt-1"`) || !strings.Contains(plain(p.Lines), `"name": "•••"`) {
+		t.Errorf("what may be seen is not: %s", plain(p.Lines))
+	}
+}
+
+func TestTenMegabytesDoNotHangThePage(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{
+		"json": `[` + strings.Repeat(`{"name":"Ada"},`, 700_000) + `0]`, "text": strings.Repeat("line of text\n", 800_000), "bytes": strings.Repeat("\x00\xff", 5<<20),
+	} {
+		begin := time.Now()
+		p := shownAs(value, "")
+		if took := time.Since(begin); took > 10*time.Second || !strings.Contains(p.Note, "Download it for the whole.") || len(plain(p.Lines)) > 80<<10 {
+			t.Errorf("%s: %s, %q, %d bytes", name, took, p.Note, len(plain(p.Lines)))
 		}
 	}
 }
@@ -148,9 +253,41 @@ func TestHeaderValuesAreDecoded(t *testing.T) {
 	}
 }
 
+func TestHeaderViews(t *testing.T) {
+	t.Parallel()
+	here := locale.Locale{Tag: locale.English}
+	ms := []byte{0, 0, 1, 0x92, 0xf0, 0, 0, 0}
+	for _, c := range []struct {
+		view       string
+		value      []byte
+		text, kind string
+	}{
+		{"number", ms, "1730603384832", "int64"}, {"time", ms, "2024-11-03 03:09:44.832 +00:00", "time"}, {"hex", ms, "00000192f0000000", "8 bytes"}, {"text", ms, `\x00\x00\x01\x92\xf0\x00\x00\x00`, "text"},
+		{"number", []byte{0x01, 0x92, 0xf0, 0, 0, 0}, "1730603384832", "int48"}, {"time", []byte("1730603384832"), "2024-11-03 03:09:44.832 +00:00", "time"},
+		{"time", []byte("1730603384"), "2024-11-03 03:09:44.000 +00:00", "time"}, {"time", []byte("638662001848320000"), "2024-11-03 03:09:44.832 +00:00", "time"},
+		{"time", []byte("2024-11-03T03:09:44Z"), "2024-11-03 03:09:44.000 +00:00", "time"},
+		{"time", []byte("soon"), "soon", "text"}, {"number", []byte("three"), "three", "text"}, {"number", []byte{}, "", "empty"}, {"hex", nil, "", "null"}, {"", []byte{0, 0, 0, 3}, "3", "int32"},
+	} {
+		if text, kind := headerAs(here, c.view, dlq.Header{Value: c.value}, c.value); text != c.text || kind != c.kind {
+			t.Errorf("%q as %s: %q, %q; want %q, %q", c.value, c.view, text, kind, c.text, c.kind)
+		}
+	}
+	row := headerRow(here, "hex", dlq.Header{Name: "secret", Value: []byte("ada@example.com")}, true, "evt-1")
+	if strings.Contains(row.Value, "616461") || row.Type != "masked" {
+		t.Errorf("hex shows what is masked: %+v", row)
+	}
+	typed := headerRow(here, "", dlq.Header{Name: "n", Type: amqpform.Int32, Value: []byte{0, 0, 0, 7}}, false, "")
+	if typed.Value != "7" || typed.Type != "int32" {
+		t.Errorf("%+v", typed)
+	}
+	if void := headerRow(here, "hex", dlq.Header{Name: "n", Type: amqpform.Void}, false, ""); void.Value != "" || void.Type != "null" {
+		t.Errorf("%+v", void)
+	}
+}
+
 func TestReasonsHaveBothLanguages(t *testing.T) {
 	t.Parallel()
-	for _, texts := range []map[string]string{dlq.ReasonTexts, dlq.ReplayReasonTexts, dlq.TimelineTexts} {
+	for _, texts := range []map[string]string{dlq.ReasonTexts, dlq.ReplayReasonTexts, dlq.TimelineTexts, dialect.WhyTexts, payload.WhyTexts} {
 		for key, english := range texts {
 			if !locale.Has(key) {
 				t.Errorf("%s is not in the catalog", key)

@@ -54,11 +54,7 @@ func (s *Server) stackOf(here locale.Locale, l dlq.LetterDetail, body dlq.Body, 
 }
 
 func (s *Server) stackText(l dlq.LetterDetail, body dlq.Body) string {
-	msg := &dialect.Message{Broker: l.Broker, From: dialect.Place{Topic: l.Source}, Key: body.Key, Value: body.Value}
-	for _, h := range body.Headers {
-		msg.Headers = append(msg.Headers, dialect.Header{Name: h.Name, Value: h.Value})
-	}
-	return deref(s.dialects().Read(msg, dialect.Configured{}).Stack())
+	return deref(s.dialects().Read(body.Message(l.Letter), dialect.Configured{}).Stack())
 }
 
 func lineText(l views.CodeLine) string {
