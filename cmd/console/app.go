@@ -11,6 +11,7 @@ import (
 
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
+	"oncemore/dlq/payload"
 	"oncemore/internal/alert"
 	"oncemore/internal/config"
 	"oncemore/internal/fleet"
@@ -31,6 +32,8 @@ type app struct {
 	filters  *filters
 	clusters map[string]*dlq.Cluster
 	dialects *dialect.Set
+
+	registries map[string]*payload.Registry // by cluster
 
 	letters  *dlq.Letters
 	faults   *dlq.Faults
@@ -76,6 +79,9 @@ func (a *app) open(ctx context.Context) (err error) {
 		return err
 	}
 	if a.dialects, err = loadDialects(a.conf); err != nil {
+		return err
+	}
+	if a.registries, err = openRegistries(a.conf.Clusters); err != nil {
 		return err
 	}
 	if a.clusters, err = openClusters(a.conf.Clusters); err != nil {

@@ -37,6 +37,9 @@ func (c checkCmd) Run(e *edge) error {
 	if err != nil {
 		return err
 	}
+	if _, err := loadDialects(conf); err != nil {
+		return err
+	}
 	findings := checkConfig(e.ctx, conf)
 	if err := c.print(e.out, findings); err != nil {
 		return err
