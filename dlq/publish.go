@@ -53,8 +53,11 @@ func (s *step) sender(cluster string) (sender, error) {
 func (s *step) publish(ctx context.Context, c *chunk) {
 	ctx, cancel := context.WithDeadline(ctx, c.until)
 	defer cancel()
+	going := c.going()
+	ctx, sent := traceSending(ctx, nil, s.id, going)
+	defer sent()
 	to := map[string][]*sendItem{}
-	for _, it := range c.going() {
+	for _, it := range going {
 		to[it.message.cluster] = append(to[it.message.cluster], it)
 	}
 	var answers sync.WaitGroup
