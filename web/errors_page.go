@@ -23,6 +23,9 @@ func (s *Server) sendErrorPage(c echo.Context, err error, p problem) error {
 	if actor, ok := c.Get(actorKey).(access.Actor); ok {
 		v.User = &views.User{Name: actor.User, Role: string(actor.Role)}
 	}
+	if p.Status == http.StatusBadRequest || p.Status == http.StatusUnprocessableEntity {
+		v.Quote = detailOf(err, p)
+	}
 	if p.Status >= http.StatusInternalServerError {
 		v.RequestID = requestID(c)
 		if c.Request().Method == http.MethodGet {

@@ -73,13 +73,14 @@ func TestPages(t *testing.T) {
 		letter := s.letterOf("payment-success-10001")
 		for query, want := range map[string]string{
 			"payment-success-10001": "/letters/" + letter.ID.String(), letter.ID.String(): "/letters/" + letter.ID.String(), "F-" + fmt.Sprint(fault.ID): "/faults/" + fmt.Sprint(fault.ID),
-			"r-7": "/replays/7", "": "/letters", "nobody-knows": "/letters?event_id=nobody-knows",
+			"r-7": "/replays/7", "": "/letters", "nobody-knows": "",
 		} {
 			if r := s.get(t, operator, "/search?q="+url.QueryEscape(query)); r.header.Get("Location") != want {
 				t.Errorf("%q leads to %q, want %q", query, r.header.Get("Location"), want)
 			}
 		}
 		contains(t, s.get(t, operator, "/letters?event_id=nobody-knows"), http.StatusOK, "No letter has the event id nobody-knows.")
+		contains(t, s.get(t, operator, "/search?q=nobody-knows"), http.StatusOK, "No letter has the event id nobody-knows.", "/letters?text=nobody-knows")
 	})
 	t.Run("a letter shows its verdict and bytes", func(t *testing.T) {
 		r := s.get(t, operator, "/letters/"+s.letterOf("payment-success-10001").ID.String())
@@ -159,6 +160,7 @@ func letterLinks(body string) []string {
 // everyPage lists an address of each page, with letters of every kind.
 func (s *pageShop) everyPage() []string {
 	paths := []string{"/", "/faults", "/faults?state=all", "/faults?state=muted", "/letters", "/letters?state=open", "/letters?state=resolved", "/letters?state=open&within=1h",
+		"/faults?by=source", "/faults?by=frame", "/faults?by=shape", "/commands", "/settings/retention", "/search?q=refused", "/letters?q=refused", "/letters?verdict=safe&owner=none&sort=drained_at",
 		"/replays", "/replays?state=awaiting_approval", "/consumers", "/sources", "/checks", "/audit", "/audit?actor=nobody", "/profile"}
 	for _, f := range []dlq.Fault{s.faultOf(points, "DataIntegrityViolationException"), s.faultOf(legacy, "SocketTimeoutException")} {
 		paths = append(paths, fmt.Sprintf("/faults/%d", f.ID))
