@@ -19,7 +19,7 @@ const (
 INSERT INTO compensation_approval (compensation_id, by, maker, reason, hash) VALUES (@id, @by, @maker, @reason, @hash)`
 	sqlApprovals = `SELECT count(*) FROM compensation_approval WHERE compensation_id = @id AND hash = @hash`
 	sqlApproved  = `
-UPDATE compensation SET state = 2, approved_at = now(), expires_at = now() + @expires::interval, due_at = @due WHERE id = @id AND state = 1`
+UPDATE compensation SET state = 2, approved_at = now(), expires_at = @expires, due_at = @due WHERE id = @id AND state = 1`
 )
 
 // Approve agrees to what a compensation would do, as the actor has seen it: hash
@@ -135,7 +135,7 @@ func (c *Compensations) ready(ctx context.Context, tx pgx.Tx, comp *Compensation
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, sqlApproved, pgx.NamedArgs{"id": comp.ID, "expires": a.Approval.Expires, "due": due})
+	_, err = tx.Exec(ctx, sqlApproved, pgx.NamedArgs{"id": comp.ID, "expires": due.Add(a.Approval.Expires), "due": due})
 	if err != nil {
 		return fmt.Errorf("approve %d: %w", comp.ID, err)
 	}

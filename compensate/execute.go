@@ -18,7 +18,7 @@ INSERT INTO compensation_attempt (compensation_id, no, op, request) VALUES (@id,
 	sqlAnswer = `
 UPDATE compensation_attempt SET answer = @answer, outcome = @outcome, took_ms = extract(epoch FROM clock_timestamp() - at) * 1000 WHERE id = @attempt`
 	sqlStepIs = `
-UPDATE saga_step SET state = @state, due_at = @due, why = nullif(@why, ''), done_at = CASE WHEN @state = 2 THEN now() END
+UPDATE saga_step SET state = @state::smallint, due_at = @due, why = nullif(@why, ''), done_at = CASE WHEN @state::smallint = 2 THEN now() END
 WHERE compensation_id = @id AND no = @no AND op = @op`
 )
 

@@ -41,7 +41,7 @@ func (c *Compensations) Propose(ctx context.Context, actor access.Actor, action 
 	var ids []int64
 	err = pgx.BeginFunc(ctx, c.Pool, func(tx pgx.Tx) error {
 		for _, p := range plans {
-			id, err := add(ctx, tx, actor, p, 0)
+			id, err := c.add(ctx, tx, actor, p, 0)
 			if err != nil {
 				return err
 			}
@@ -109,19 +109,19 @@ const sqlAdd = `
 INSERT INTO compensation (action, version, job, break_id, key_text, event_id, group_name, currency, amount, inputs, effect, hash,
   attempt_group, asked_by, reason, checkers, expires_at)
 VALUES (@action, @version, @job, @break, @key, @event, nullif(@group, ''), @currency, @amount::numeric, @inputs, @effect, @hash,
-  @attempt_group, @by, @reason, @checkers, now() + @expires::interval)
+  @attempt_group, @by, @reason, @checkers, @expires)
 RETURNING id`
 
 // add keeps a proposal. checkers of 0 asks the action: it is for the schedule,
 // whose repairs are approved beforehand.
-func add(ctx context.Context, tx pgx.Tx, actor access.Actor, p plan, checkers int) (id int64, err error) {
+func (c *Compensations) add(ctx context.Context, tx pgx.Tx, actor access.Actor, p plan, checkers int) (id int64, err error) {
 	if checkers == 0 {
 		checkers = p.action.Approval.checkers(p.b.Amount)
 	}
 	err = tx.QueryRow(ctx, sqlAdd, pgx.NamedArgs{
 		"action": p.action.Name, "version": p.def.Version, "job": p.b.Job, "break": p.b.ID, "key": p.b.Key, "event": p.b.EventID,
 		"group": p.action.Group, "currency": p.b.Currency, "amount": p.b.Amount.String(), "inputs": p.inputs, "effect": p.effect, "hash": p.hash,
-		"attempt_group": p.b.Returns + 1, "by": actor.User, "reason": actor.Reason, "checkers": checkers, "expires": p.action.Approval.Expires,
+		"attempt_group": p.b.Returns + 1, "by": actor.User, "reason": actor.Reason, "checkers": checkers, "expires": c.Clock().Add(p.action.Approval.Expires),
 	}).Scan(&id)
 	if violated, ok := errors.AsType[*pgconn.PgError](err); ok && violated.Code == "23505" {
 		return 0, fmt.Errorf("%w: break %d by %s", ErrTwice, p.b.ID, p.action.Name)

@@ -1,0 +1,299 @@
+package compensate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"oncemore/internal/access"
+	"oncemore/migrations/pgtest"
+	"oncemore/reconcile"
+)
+
+var (
+	maker   = access.Actor{User: "max", Role: access.Operator, Via: "test", Reason: "customer called"}
+	checker = access.Actor{User: "cleo", Role: access.Approver, Via: "test", Reason: "looks right"}
+	second  = access.Actor{User: "dora", Role: access.Approver, Via: "test", Reason: "agreed"}
+	noon    = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+)
+
+// bank is a service that credits points, and the console that repairs what it
+// missed.
+type bank struct {
+	*testing.T
+	console  *pgxpool.Pool
+	business *pgxpool.Pool
+	runs     *reconcile.Runs
+	breaks   *reconcile.Breaks
+	actions  *Actions
+	*Compensations
+
+	mu      sync.Mutex
+	now     time.Time
+	calls   []string // method, path, Idempotency-Key
+	respond func(w http.ResponseWriter, r *http.Request)
+}
+
+const bankJob = `
+job: points
+window: {size: 1h, overlap: 10m, grace: 5m}
+consumed: {connection: pg, query: 'select event_id, amount, at from consumed where at >= :from and at < :to', lookup: 'select event_id, amount, at from consumed where event_id in (:keys)'}
+effect: {connection: pg, query: 'select event_id, amount, at from effect where at >= :from and at < :to', lookup: 'select event_id, amount, at from effect where event_id in (:keys)'}
+key: [event_id]
+match: {mode: one_to_one, amount: amount, currency: none, consumed_time: at, effect_time: at}
+`
+
+func openBank(t *testing.T) *bank {
+	t.Helper()
+	b := &bank{T: t, console: pgtest.New(t), business: pgtest.Open(t, pgtest.Empty(t)), now: noon.Add(100 * time.Hour)}
+	for _, table := range []string{"consumed", "effect"} {
+		b.exec("CREATE TABLE " + table + " (event_id text, amount numeric, at timestamptz)")
+	}
+	b.exec("CREATE TABLE oncemore_barrier (saga text, step text, op text, at timestamptz DEFAULT now(), PRIMARY KEY (saga, step, op))")
+	reading := b.reader()
+	jobs := reconcile.NewJobs(b.console)
+	b.keep(func(tx pgx.Tx) error {
+		j, err := reconcile.ParseJob("job.yaml", []byte(bankJob))
+		if err == nil {
+			_, err = jobs.Keep(t.Context(), tx, j, bankJob, "test")
+		}
+		return err
+	})
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
+	var err error
+	b.runs, err = reconcile.NewRuns(b.console, jobs, map[string]reconcile.Database{"pg": {Name: "pg", Postgres: reading}}, reconcile.Options{Clock: b.clock, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.breaks, b.actions = reconcile.NewBreaks(b.console), NewActions(b.console)
+	server := httptest.NewServer(http.HandlerFunc(b.serve))
+	t.Cleanup(server.Close)
+	b.Compensations, err = New(Config{
+		Pool: b.console, Actions: b.actions, Runs: b.runs, Breaks: b.breaks, Jobs: jobs, Targets: map[string]Target{"pg": {Postgres: b.business}},
+		Bases: map[string]string{"points-api": server.URL}, Clock: b.clock, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// reader is a pool on the business database whose role only reads.
+func (b *bank) reader() *pgxpool.Pool {
+	b.Helper()
+	role := "r_" + b.business.Config().ConnConfig.Database
+	b.exec("CREATE ROLE " + role + " LOGIN PASSWORD 'reader'")
+	b.exec("GRANT SELECT ON consumed, effect TO " + role)
+	b.Cleanup(func() {
+		for _, drop := range []string{"DROP OWNED BY ", "DROP ROLE "} {
+			if _, err := b.business.Exec(context.Background(), drop+role); err != nil {
+				b.Errorf("%s: %v", drop, err)
+			}
+		}
+	})
+	conf := b.business.Config().Copy()
+	conf.ConnConfig.User, conf.ConnConfig.Password = role, "reader"
+	pool, err := pgxpool.NewWithConfig(b.Context(), conf)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(pool.Close)
+	return pool
+}
+
+func (b *bank) exec(sql string, args ...any) {
+	b.Helper()
+	if _, err := b.business.Exec(b.Context(), sql, args...); err != nil {
+		b.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (b *bank) keep(do func(pgx.Tx) error) {
+	b.Helper()
+	if err := pgx.BeginFunc(b.Context(), b.console, do); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bank) clock() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now
+}
+
+func (b *bank) pass(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = b.now.Add(d)
+}
+
+// serve credits what is asked for, unless the test has other answers.
+func (b *bank) serve(w http.ResponseWriter, r *http.Request) {
+	b.mu.Lock()
+	b.calls = append(b.calls, r.Method+" "+r.URL.Path+" "+r.Header.Get("Idempotency-Key"))
+	respond := b.respond
+	b.mu.Unlock()
+	if respond != nil {
+		respond(w, r)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+}
+
+func (b *bank) called() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]string(nil), b.calls...)
+}
+
+func (b *bank) answers(respond func(w http.ResponseWriter, r *http.Request)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.respond = respond
+}
+
+func (b *bank) define(text string) {
+	b.Helper()
+	a, err := ParseAction("action.yaml", []byte(text))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.keep(func(tx pgx.Tx) error {
+		_, err := b.actions.Keep(b.Context(), tx, a, text, "test")
+		return err
+	})
+}
+
+// missing makes a break of an event that was consumed and not credited.
+func (b *bank) missing(id string, amount int) int64 {
+	b.Helper()
+	b.exec("INSERT INTO consumed VALUES ($1, $2, $3)", id, amount, noon.Add(time.Minute))
+	run, err := b.runs.Ask(b.Context(), maker, reconcile.Request{Job: "points", From: noon, To: noon.Add(time.Hour)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := b.runs.Do(b.Context(), run); err != nil {
+		b.Fatal(err)
+	}
+	found, _, err := b.breaks.List(b.Context(), reconcile.BreakFilter{EventID: id, Limit: 1}, b.clock())
+	if err != nil || len(found) != 1 {
+		b.Fatalf("%v, %v", found, err)
+	}
+	return found[0].ID
+}
+
+// propose asks for one repair.
+func (b *bank) propose(action string, id int64) *Compensation {
+	b.Helper()
+	ids, err := b.Propose(b.Context(), maker, action, []int64{id})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return b.get(ids[0])
+}
+
+func (b *bank) get(id int64) *Compensation {
+	b.Helper()
+	c, err := b.Get(b.Context(), id)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+// approved proposes and approves.
+func (b *bank) approved(action string, id int64) *Compensation {
+	b.Helper()
+	c := b.propose(action, id)
+	if err := b.Approve(b.Context(), checker, c.ID, c.Hash); err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+// do carries a compensation on, step by step, until it waits for something that
+// is not due.
+func (b *bank) do(id int64) *Compensation {
+	b.Helper()
+	if _, err := b.step(b.Context(), id, -1); err != nil {
+		b.Fatal(err)
+	}
+	return b.get(id)
+}
+
+const sqlCredit = `
+action: credit
+applies_to: [missing_effect]
+group: points-consumer-group
+kind: sql
+connection: pg
+sql: insert into effect values (:event_id, :consumed.amount::numeric, now())
+`
+
+const httpCredit = `
+action: call
+applies_to: [missing_effect]
+group: points-consumer-group
+kind: http
+url: "{{points-api}}/credit/{{key.event_id}}"
+body: {eventId: "{{key.event_id}}", amount: "{{consumed.amount}}"}
+attempts: {max: 3, initial: 10s}
+`
+
+func TestCreditIsApprovedExecutedAndVerified(t *testing.T) {
+	t.Parallel()
+	b := openBank(t)
+	b.define(sqlCredit)
+	id := b.missing("e-1", 100)
+	c := b.approved("credit", id)
+	if c = b.do(c.ID); c.State != Verified {
+		t.Fatalf("%s: %s", c.State, text(c.Why, ""))
+	}
+	got, err := b.breaks.Get(t.Context(), id)
+	if err != nil || got.State != reconcile.Verified || *got.ClosedHow != "compensated" {
+		t.Errorf("break %s, %v", got.State, err)
+	}
+	if _, err := b.Propose(t.Context(), maker, "credit", []int64{id}); err == nil {
+		t.Error("a break that is repaired was proposed again")
+	}
+	var rows int
+	if err := b.business.QueryRow(t.Context(), "SELECT count(*) FROM effect").Scan(&rows); err != nil || rows != 1 {
+		t.Errorf("%d effects, %v", rows, err)
+	}
+}
+
+func TestCallsEndInTheirStates(t *testing.T) {
+	t.Parallel()
+	b := openBank(t)
+	b.define(httpCredit)
+	for i, c := range []struct {
+		status int
+		state  State
+		calls  int
+	}{{201, NeedsAttention, 1}, {401, NeedsAttention, 1}, {422, NeedsAttention, 1}, {409, NeedsAttention, 3}, {429, NeedsAttention, 3}, {503, NeedsAttention, 3}} {
+		t.Run(fmt.Sprint(c.status), func(t *testing.T) {
+			id := b.missing(fmt.Sprintf("e-%d", i), 100)
+			b.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) })
+			before := len(b.called())
+			comp := b.approved("call", id)
+			for range 5 {
+				if comp = b.get(comp.ID); comp.State.Ended() || comp.State == NeedsAttention {
+					break
+				}
+				comp = b.do(comp.ID)
+				b.pass(time.Minute)
+			}
+			if comp.State != c.state || len(b.called())-before != c.calls {
+				t.Errorf("%s after %d calls: %s", comp.State, len(b.called())-before, text(comp.Why, ""))
+			}
+		})
+	}
+}
