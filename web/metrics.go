@@ -49,6 +49,8 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 	c.consumers(ctx, out)
 	c.outboxes(ctx, out)
+	c.alerts(ctx, out)
+	c.findings(ctx, out)
 }
 
 func (c collector) letters(ctx context.Context, out chan<- prometheus.Metric) {

@@ -96,6 +96,25 @@ func (e *Engine) Count(ctx context.Context) (Counts, error) {
 	return c, nil
 }
 
+const sqlByRule = `SELECT rule, severity, count(*) FROM alert WHERE resolved_at IS NULL GROUP BY 1, 2`
+
+// RuleCount is how many alerts of a rule and severity last.
+type RuleCount struct {
+	Rule     string
+	Severity Severity
+	N        int64
+}
+
+// CountByRule counts what lasts, acknowledged or not. Rules without alerts are missing.
+func (e *Engine) CountByRule(ctx context.Context) ([]RuleCount, error) {
+	rows, _ := e.pool.Query(ctx, sqlByRule) // its error comes with the rows
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[RuleCount])
+	if err != nil {
+		return nil, fmt.Errorf("count alerts by rule: %w", err)
+	}
+	return all, nil
+}
+
 const sqlLooks = `SELECT rule, at, coalesce(error, ''), error_since FROM alert_look`
 
 // Looks is when each rule last looked, by name. A rule that never did is missing.
