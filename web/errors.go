@@ -16,8 +16,8 @@ import (
 	"oncemore/dlq/export"
 	"oncemore/internal/access"
 	"oncemore/internal/alert"
-	"oncemore/internal/check"
 	"oncemore/internal/audit"
+	"oncemore/internal/check"
 	"oncemore/internal/fleet"
 	"oncemore/internal/outboxes"
 )

@@ -80,6 +80,7 @@ func (s *shop) wire(t testing.TB, d *web.Deps, cluster *dlq.Cluster) {
 			Connection: "shop", Pool: s.business, Table: "mq_consume_record", EventID: "event_id", ConsumerGroup: "consumer_group", ConsumedAt: "consumed_at"}},
 		{Name: legacy, Topics: []string{"order.paid"}, Effect: dlq.EffectLocal, OrderSet: true},
 	}
+	d.Groups = groups
 	d.Letters, d.Faults, d.Dialects = dlq.NewLetters(d.Pool), dlq.NewFaults(d.Pool), dialects
 	d.Judge = dlq.NewJudge(d.Pool, clusters, groups, time.Now)
 	d.Origins = dlq.NewOrigins(d.Pool, d.Judge.Topology())
