@@ -42,7 +42,7 @@ func (s *step) composeChunk(ctx context.Context, c *chunk) error {
 	if err != nil {
 		return err
 	}
-	originals, err := s.originals(ctx, c)
+	originals, err := s.originals(ctx, c, bodies)
 	if err != nil {
 		return err
 	}
@@ -141,22 +141,23 @@ func (s *step) bodies(ctx context.Context, c *chunk) (map[uuid.UUID]storedBody, 
 	return bodies, nil
 }
 
-func (s *step) originals(ctx context.Context, c *chunk) (map[uuid.UUID]Original, error) {
+func (s *step) originals(ctx context.Context, c *chunk, bodies map[uuid.UUID]storedBody) (map[uuid.UUID]Original, error) {
 	var asked []Subject
+	letters := map[uuid.UUID]Body{}
 	for _, it := range c.items {
 		if !it.goes() {
 			continue
 		}
 		for _, sub := range it.subjects {
 			if sub.LetterID == it.letter {
-				asked = append(asked, sub)
+				asked, letters[it.letter] = append(asked, sub), bodies[it.letter].body
 			}
 		}
 	}
 	if len(asked) == 0 {
 		return nil, nil
 	}
-	originals, err := s.r.origins.Originals(ctx, asked)
+	originals, err := s.r.origins.OriginalsOf(ctx, asked, letters)
 	if err != nil {
 		return nil, fmt.Errorf("read originals: %w", err)
 	}

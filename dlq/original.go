@@ -80,6 +80,11 @@ func (o *Origins) Originals(ctx context.Context, subjects []Subject) (map[uuid.U
 	return o.read(ctx, subjects, originalsTimeout)
 }
 
+// OriginalsOf is Originals for letters whose bodies the caller has.
+func (o *Origins) OriginalsOf(ctx context.Context, subjects []Subject, letters map[uuid.UUID]Body) (map[uuid.UUID]Original, error) {
+	return o.compare(ctx, subjects, letters, originalsTimeout)
+}
+
 const sqlLetterBodies = `SELECT id, key, value, headers FROM dead_letter_body WHERE id = ANY(@ids)`
 
 func (o *Origins) bodies(ctx context.Context, subjects []Subject) (map[uuid.UUID]Body, error) {
@@ -109,12 +114,16 @@ func (o *Origins) bodies(ctx context.Context, subjects []Subject) (map[uuid.UUID
 	return out, nil
 }
 
-// read answers for every subject, cluster by cluster side by side.
 func (o *Origins) read(ctx context.Context, subjects []Subject, within time.Duration) (map[uuid.UUID]Original, error) {
 	letters, err := o.bodies(ctx, subjects)
 	if err != nil {
 		return nil, err
 	}
+	return o.compare(ctx, subjects, letters, within)
+}
+
+// compare answers for every subject, cluster by cluster side by side.
+func (o *Origins) compare(ctx context.Context, subjects []Subject, letters map[uuid.UUID]Body, within time.Duration) (map[uuid.UUID]Original, error) {
 	out := make(map[uuid.UUID]Original, len(subjects))
 	named := map[string][]Subject{}
 	for _, s := range subjects {

@@ -25,6 +25,7 @@ type sendItem struct {
 
 	subjects []Subject   // of letters
 	groups   []planGroup // reached, as judged just now
+	astray   Reason      // set: as judged just now, it has no route or another one
 	leftOut  Reason      // set: it is not sent
 	message  *message    // what will be sent
 	result   *sendResult // what came of it
@@ -61,11 +62,13 @@ func (t sendTarget) kind() Target {
 // chunk is at most ReplayOptions.ChunkSize items that are judged, claimed, sent
 // and recorded together.
 type chunk struct {
-	items   []*sendItem
-	targets map[int32]sendTarget
-	groups  map[string]int32
-	ends    endOffsets
-	until   time.Time // when the last message may leave
+	items     []*sendItem
+	targets   map[int32]sendTarget
+	groups    map[string]int32
+	overrides map[overrideKey]Verdict
+	judged    time.Time // when its verdicts were asked for
+	ends      endOffsets
+	until     time.Time // when the last message may leave
 }
 
 // endOffsets are where each target's partitions ended before the chunk was sent:
@@ -77,8 +80,6 @@ var errNotYet = errors.New("dlq: evidence or broker cannot be asked now")
 
 // sendChunk sends the next items, and reports whether it did. The intent is
 // committed before the first message leaves, and what came of it after the last.
-// What takes long comes before the judgement, so that it is fresh when the claims
-// are taken.
 func (s *step) sendChunk(ctx context.Context) (bool, error) {
 	c, err := s.take(ctx)
 	if err != nil || len(c.items) == 0 {
@@ -119,8 +120,8 @@ func (s *step) reach(after int) reach {
 	return reach{after: after, last: s.lastItem(), size: s.chunkSize()}
 }
 
-// prepare reads all of a chunk that does not change: the next items within reach,
-// their letters, bodies and originals.
+// prepare reads the next items within reach, their letters, bodies and originals,
+// and judges them.
 func (s *step) prepare(ctx context.Context, within reach) (*chunk, error) {
 	c, err := s.nextChunk(ctx, within)
 	if err != nil {
@@ -129,7 +130,10 @@ func (s *step) prepare(ctx context.Context, within reach) (*chunk, error) {
 	if err := s.loadSubjects(ctx, c); err != nil {
 		return nil, err
 	}
-	return c, s.composeChunk(ctx, c)
+	if err := s.composeChunk(ctx, c); err != nil {
+		return nil, err
+	}
+	return c, s.askVerdicts(ctx, c)
 }
 
 // prepareAhead begins to read the chunk after c.
@@ -247,11 +251,34 @@ func (c *chunk) letterIDs() []uuid.UUID {
 	return ids
 }
 
-// judgeChunk judges every letter again. An item whose verdicts changed for the
-// worse, or for another than was overridden, is left out.
+// judgedAhead is how old a judgement may be when the claims are taken. That the
+// letters, and nobody else's claims, are as they were is checked with them.
+const judgedAhead = 500 * time.Millisecond
+
+// judgeChunk leaves out the items whose verdicts, asked for just now, changed for
+// the worse, or for another than was overridden.
 func (s *step) judgeChunk(ctx context.Context, c *chunk) error {
-	overrides, err := s.overrides(ctx, c)
-	if err != nil {
+	if time.Since(c.judged) > judgedAhead {
+		if err := s.askVerdicts(ctx, c); err != nil {
+			return err
+		}
+	}
+	if s.silent(c) {
+		return errNotYet
+	}
+	for _, it := range c.items {
+		s.weigh(it, c.overrides)
+	}
+	return nil
+}
+
+// askVerdicts judges every letter again.
+func (s *step) askVerdicts(ctx context.Context, c *chunk) (err error) {
+	c.judged = time.Now()
+	for _, it := range c.items {
+		it.groups, it.astray = nil, Reason{}
+	}
+	if c.overrides, err = s.overrides(ctx, c); err != nil {
 		return err
 	}
 	for _, target := range []Target{ToGroup, ToOrigin} {
@@ -259,12 +286,8 @@ func (s *step) judgeChunk(ctx context.Context, c *chunk) error {
 			return err
 		}
 	}
-	if s.silent(c) {
-		return errNotYet
-	}
 	names := []string{}
 	for _, it := range c.items {
-		s.weigh(it, overrides)
 		for _, g := range it.groups {
 			names = append(names, g.name)
 		}
@@ -346,6 +369,9 @@ func (it *sendItem) groupsFolded(j Judged, target sendTarget) bool {
 // weigh leaves the item out unless every reached group allows it. A second try
 // takes no overrides: what may have been sent once is not sent again unprotected.
 func (s *step) weigh(it *sendItem, overrides map[overrideKey]Verdict) {
+	if it.astray.Key != "" {
+		it.leave(it.astray)
+	}
 	if len(it.groups) == 0 {
 		it.leave(replayReason("reason.letter.gone"))
 	}

@@ -32,6 +32,7 @@ type Judging interface {
 // OriginReading finds the records that letters came from.
 type OriginReading interface {
 	Originals(ctx context.Context, subjects []Subject) (map[uuid.UUID]Original, error)
+	OriginalsOf(ctx context.Context, subjects []Subject, letters map[uuid.UUID]Body) (map[uuid.UUID]Original, error)
 }
 
 // ReplayOptions are the engine's limits. A zero value takes the default.

@@ -1,0 +1,67 @@
+package dlq
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"oncemore/internal/testkit"
+)
+
+// noting remembers which letters were judged.
+type noting struct {
+	Judging
+	mu     sync.Mutex
+	judged map[uuid.UUID]int
+}
+
+func (n *noting) Judge(ctx context.Context, subjects []Subject, target Target) ([]Judged, error) {
+	out, err := n.Judging.Judge(ctx, subjects, target)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range subjects {
+		n.judged[s.LetterID]++
+	}
+	return out, err
+}
+
+func (n *noting) times(letter uuid.UUID) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.judged[letter]
+}
+
+// A chunk is judged while the one before is on its way. Where that takes its
+// time it is judged again: an event that was consumed meanwhile is claimed as
+// such, and its outcome says that the replay did nothing.
+func TestAnOldJudgementIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	s := newReplayShop(t, testkit.FakeKafkaAddr(t))
+	group := s.ours("points")
+	s.connect(func(o *ReplayOptions) { o.ChunkSize = 1 })
+	first, second := s.failed("payment-1", group), s.failed("payment-2", group)
+	s.consume(group, applies, group+replaySuffix)
+	plan := s.plan(ada, PlanRequest{Selection: ids(first, second), Target: ToGroup})
+	judge := &noting{Judging: s.replays.judge, judged: map[uuid.UUID]int{}}
+	s.replays.judge = judge
+	var once sync.Once
+	s.replays.reached = func(at moment) {
+		if at != momentPublished {
+			return
+		}
+		once.Do(func() {
+			testkit.Eventually(t, time.Minute, func() bool { return judge.times(second) == 1 }, "the second letter is judged ahead")
+			s.consumed("payment-2", group)
+			old := time.Now().Add(judgedAhead)
+			testkit.Eventually(t, time.Minute, func() bool { return time.Now().After(old) }, "that judgement is old")
+		})
+	}
+	s.start(ada, plan.ID)
+	s.work(plan.ID)
+	if p := s.get(plan.ID); p.Outcomes[Applied] != 1 || p.Outcomes[Duplicate] != 1 {
+		t.Errorf("%s, want one applied and one duplicate", outcomes(p))
+	}
+}
