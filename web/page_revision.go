@@ -138,6 +138,9 @@ func (v *editView) forms(here locale.Locale, n int) {
 func (v *editView) fill(here locale.Locale, f dlq.Form, e dlq.Edit) {
 	v.Base, v.Kind, v.From = f.No, valueKind(f), here.Text("edit.from_"+f.From, "no", strconv.Itoa(f.No))
 	v.ValueNull, v.KeyNull = e.Value == nil, e.Key == nil
+	if v.Kind == string(dlq.EditText) && !typeable(e.Value) {
+		v.Kind = string(dlq.EditBinary) // uploaded
+	}
 	v.Value = valueText(v.Kind, e)
 	switch {
 	case f.EditAs == dlq.EditNot:
@@ -162,6 +165,11 @@ func valueKind(f dlq.Form) string {
 		return string(dlq.EditBinary)
 	}
 	return string(f.EditAs)
+}
+
+// typeable reports whether a text field gives a value back as it is.
+func typeable(b []byte) bool {
+	return utf8.Valid(b) && oneLineEnd(string(b)) && !strings.ContainsFunc(string(b), func(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' })
 }
 
 func oneLineEnd(s string) bool {
@@ -255,6 +263,9 @@ func hasField(c echo.Context, name string) bool {
 
 func takeValue(c echo.Context, f dlq.Form, e *dlq.Edit) error {
 	kind := valueKind(f)
+	if kind == string(dlq.EditText) && c.FormValue("as_hex") != "" {
+		kind = string(dlq.EditBinary)
+	}
 	upload, err := uploaded(c)
 	text := strings.ReplaceAll(c.FormValue("value"), "\r\n", "\n")
 	switch {
@@ -362,6 +373,7 @@ func (s *Server) editLetter(c echo.Context) error {
 	v.retype(c)
 	v.Reason = reason
 	if errors.Is(err, errBadHex) {
+		v.Value = c.FormValue("value")
 		return v.refuse(c, http.StatusUnprocessableEntity, here.Text("edit.bad_hex"))
 	}
 	if err != nil {
@@ -370,7 +382,7 @@ func (s *Server) editLetter(c echo.Context) error {
 	return s.editAct(c, v, id, f, e)
 }
 
-// retype keeps what was typed in the headers and in a value that is no hex.
+// retype keeps what was typed in the headers.
 func (v *editView) retype(c echo.Context) {
 	for i := range v.Headers {
 		no := strconv.Itoa(v.Headers[i].No)

@@ -309,3 +309,12 @@ func (s *pageShop) finished(id int64) dlq.Replay {
 	}, "replay %d is done", id)
 	return r
 }
+
+// waitFor waits until a replay is as wanted.
+func (s *pageShop) waitFor(id int64, what string, ok func(dlq.Replay) bool) {
+	s.t.Helper()
+	testkit.Eventually(s.t, time.Minute, func() bool {
+		r, err := s.replays.Get(s.t.Context(), id)
+		return err == nil && ok(r)
+	}, "replay %d %s", id, what)
+}
