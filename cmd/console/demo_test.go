@@ -151,6 +151,7 @@ func TestDemoShowsTheProduct(t *testing.T) {
 	wantInfo(d, data)
 	wantOwnTopicsDrained(d)
 	wantChecks(d)
+	wantFigures(d)
 	before := d.letters("&state=open")
 	d.end()
 
