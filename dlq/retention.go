@@ -48,7 +48,7 @@ func (r *Retention) KeptUntil(id uuid.UUID) time.Time {
 // LetterMonth is a month of letters and what retention makes of it.
 type LetterMonth struct {
 	Month   time.Time // its first instant, UTC
-	Letters int64     // about as many
+	Letters int64     // exact up to CountLimit, about as many beyond
 	DropAt  time.Time // zero: never
 	OpenN   int64     // letters that keep it beyond DropAt, as last looked; at most CountLimit
 	Why     string    // why it was not dropped when it was due, English; "" it was not due or nothing keeps it
@@ -87,7 +87,25 @@ func (r *Retention) Months(ctx context.Context) ([]LetterMonth, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read months: %w", err)
 	}
+	for i := range months {
+		if months[i].Letters < CountLimit { // too few, or too new, for the statistics to know
+			if err := r.countMonth(ctx, &months[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return months, nil
+}
+
+const sqlMonthLetters = `SELECT count(*) FROM (SELECT FROM dead_letter WHERE id >= @lower AND id < @upper LIMIT @bound) x`
+
+func (r *Retention) countMonth(ctx context.Context, m *LetterMonth) error {
+	in := newLetterMonth(m.Month)
+	err := r.pool.QueryRow(ctx, sqlMonthLetters, pgx.NamedArgs{"lower": in.lower, "upper": in.upper, "bound": CountLimit + 1}).Scan(&m.Letters)
+	if err != nil {
+		return fmt.Errorf("count letters of month %s: %w", in.suffix(), err)
+	}
+	return nil
 }
 
 // Sweep drops the months that are due and removes what belonged to their

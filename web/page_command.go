@@ -313,7 +313,7 @@ func (s *Server) retentionPage(c echo.Context) error {
 		v.Keep = here.Text("retention.keep", "duration", here.Duration(keep))
 	}
 	for _, m := range slices.Backward(months) {
-		row := views.RetentionMonth{Month: m.Month.Format("2006-01"), Letters: int(m.Letters), DropAt: m.DropAt, Kept: m.Why != "", FoundAt: m.FoundAt}
+		row := views.RetentionMonth{Month: m.Month.Format("2006-01"), Letters: int(m.Letters), About: m.Letters > dlq.CountLimit, DropAt: m.DropAt, Kept: m.Why != "", FoundAt: m.FoundAt}
 		switch {
 		case m.Why != "" && m.OpenN > 0:
 			row.Why = here.Text("retention.kept_open", "n", m.OpenN)

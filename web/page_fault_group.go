@@ -48,7 +48,10 @@ func (s *Server) groupRow(c echo.Context, q faultQuery, g dlq.FaultGroup) views.
 		row.Name = *messageFor(actorOf(c), &g.Value)
 		inner.filter.Search = cutBytesText(g.Value, 200)
 	default:
-		row.Code, row.Under = true, g.Class
+		row.Code, row.Under = g.Value != "", g.Class
+		if g.Value == "" && q.by == dlq.ByFrame {
+			row.Name = localeOf(c).Text("group.no_frame")
+		}
 		row.Href = "/letters/" + g.Letter.String()
 		return row
 	}
