@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"oncemore/consumer"
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
 	"oncemore/dlq/payload"
@@ -16,6 +16,7 @@ import (
 	"oncemore/internal/config"
 	"oncemore/internal/fleet"
 	"oncemore/internal/outboxes"
+	"oncemore/internal/schedule"
 	"oncemore/migrations"
 )
 
@@ -35,20 +36,25 @@ type app struct {
 
 	registries map[string]*payload.Registry // by cluster
 
-	letters  *dlq.Letters
-	faults   *dlq.Faults
-	judge    *dlq.Judge
-	origins  *dlq.Origins
-	overview *dlq.Overviews
-	replays  *dlq.Replays
-	fleet    *fleet.Fleet
-	outboxes *outboxes.Outboxes
-	drainers []dlq.Drain   // of role drain
-	groups   dlq.GroupBook // what is known of consumer groups
+	letters   *dlq.Letters
+	faults    *dlq.Faults
+	judge     *dlq.Judge
+	origins   *dlq.Origins
+	overview  *dlq.Overviews
+	replays   *dlq.Replays
+	revisions *dlq.Revisions
+	scheduler *schedule.Scheduler // what starts by itself, in role jobs
+	fleet     *fleet.Fleet
+	outboxes  *outboxes.Outboxes
+	drainers  []dlq.Drain       // of role drain
+	members   []consumer.Runner // of role consume
+	groups    dlq.GroupBook     // what is known of consumer groups
 
 	bulks     *dlq.Bulks
 	searches  *dlq.Searches
 	retention *dlq.Retention
+
+	reconcile reconciliation
 
 	judgeStale time.Duration // verdicts older than this are read again
 }
@@ -56,9 +62,6 @@ type app struct {
 // openApp wires the console. Nothing is asked of a broker or a business
 // database yet; the console's own has to answer and has to be migrated.
 func openApp(ctx context.Context, conf *config.Config, log *slog.Logger) (*app, error) {
-	if err := errors.Join(conf.Unsupported()...); err != nil {
-		return nil, err
-	}
 	a := &app{conf: conf, log: log, clock: time.Now, business: newConnections(conf.Connections), filters: newFilters(log), judgeStale: judgeStale}
 	err := a.open(ctx)
 	if err == nil {
@@ -106,9 +109,14 @@ func (a *app) open(ctx context.Context) (err error) {
 	a.origins = dlq.NewOrigins(a.pool, a.judge.Topology())
 	a.overview = dlq.NewOverview(a.pool, a.judge.Topology(), a.clock)
 	a.replays, err = dlq.NewReplays(a.pool, a.clusters, a.judge, a.origins, dlq.ReplayOptions{
-		ApprovalSize: a.conf.Approval.ReplaySize, Dialects: a.dialects, Clock: a.clock, Log: a.log,
+		ApprovalSize: a.conf.Approval.ReplaySize, ApprovalFor: a.conf.Approval.ValidFor, ReplayCap: a.conf.Replays.Cap, Dialects: a.dialects, Clock: a.clock, Log: a.log,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	a.revisions = dlq.NewRevisions(a.pool, a.judge, a.origins, a.dialects, a.registries)
+	a.scheduler = schedule.New(a.pool, a.log, a.clock)
+	return a.openReconciliation(ctx)
 }
 
 // close ends what open made, as far as it came.
