@@ -120,11 +120,13 @@ func printSample(out io.Writer, set *dialect.Set, s dialect.Sample, conf dialect
 	if s.Name != "" {
 		fmt.Fprintln(out, "message:", s.Name)
 	}
+	shown := map[string]bool{}
 	for i, layer := range set.Layers(s.Message, conf) {
 		title := "dialect:"
 		if i > 0 {
 			title = "also:"
 		}
+		shown[layer.Dialect] = true
 		fmt.Fprintf(out, "%s %s (%s)\n", title, layer.Dialect, layer.Name)
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		for _, f := range layer.Fields {
@@ -136,7 +138,9 @@ func printSample(out io.Writer, set *dialect.Set, s dialect.Sample, conf dialect
 		w.Flush() //nolint:errcheck // the next line's error is the command's
 	}
 	for _, id := range r.AlsoSeen {
-		fmt.Fprintf(out, "matches, too: %s\n", id)
+		if !shown[id] {
+			fmt.Fprintf(out, "also: %s, which says nothing else\n", id)
+		}
 	}
 	printIdentity(out, r)
 	printReplay(out, set, s, r)
@@ -148,6 +152,8 @@ const longestLine = 120
 // fieldLine is a value on one line; a long one is cut.
 func fieldLine(v any) string {
 	switch t := v.(type) {
+	case nil:
+		return "void"
 	case time.Time:
 		return t.Format("2006-01-02T15:04:05.999Z07:00")
 	case string:

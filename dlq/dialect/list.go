@@ -3,6 +3,7 @@ package dialect
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // Info is a dialect in a list.
@@ -32,5 +33,9 @@ func (s *Set) StripReason(id, header string) string {
 	if !ok || !d.strips(header, nil) {
 		return ""
 	}
-	return d.reasonOf(header)
+	reason := d.reasonOf(header)
+	if other, refers := strings.CutPrefix(reason, "see "); refers && s.byID[other] != nil {
+		return s.byID[other].reasonOf(header)
+	}
+	return reason
 }
