@@ -102,7 +102,7 @@ func checkConfig(ctx context.Context, conf *config.Config) []check.Finding {
 	in.Connections = checkConnections(ctx, conf, business)
 	in.Sources = checkSources(conf)
 	in.Consumers = checkConsumers(conf)
-	in.Evidence = checkEvidence(conf)
+	in.Evidence = checkEvidence(ctx, conf, business)
 	return check.Run(ctx, in, time.Now)
 }
 
@@ -209,13 +209,13 @@ func longestRetry(r config.Retry) (sum time.Duration) {
 	return sum
 }
 
-func checkEvidence(conf *config.Config) []check.Evidence {
+func checkEvidence(ctx context.Context, conf *config.Config, business *connections) []check.Evidence {
 	var all []check.Evidence
 	for _, g := range conf.Groups {
 		if e := g.Evidence; e != nil {
 			all = append(all, check.Evidence{
 				Group: g.Name, Connection: e.Connection, Cluster: g.Cluster, Topics: g.Topics, Table: e.Table, EventID: e.EventID,
-				ConsumerGroup: e.ConsumerGroup, ConsumedAt: e.ConsumedAt, Retention: e.Retention,
+				ConsumerGroup: e.ConsumerGroup, ConsumedAt: e.ConsumedAt, Retention: e.Retention, Try: tryEvidence(ctx, business, g),
 			})
 		}
 	}

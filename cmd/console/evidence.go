@@ -114,3 +114,17 @@ func (c evidenceAskCmd) Run(e *edge) error {
 	}
 	return err
 }
+
+// tryEvidence looks up an event that there is not.
+func tryEvidence(ctx context.Context, business *connections, g config.Group) func(context.Context) error {
+	evidence, err := business.evidence(ctx, *g.Evidence)
+	if err != nil {
+		return nil // the connection's own check says it
+	}
+	return func(ctx context.Context) error {
+		if a := evidence.Ask(ctx, "oncemore-check", g.Name); a.Failed != nil {
+			return errors.New(a.Failed.Text)
+		}
+		return nil
+	}
+}

@@ -16,6 +16,9 @@ func (r *run) evidence(ctx context.Context, e Evidence, pools map[string]databas
 	subject := "group/" + e.Group
 	v := values{"group": e.Group, "table": e.Table, "connection": e.Connection, "event_id": e.EventID, "consumer_group": e.ConsumerGroup}
 	db := pools[e.Connection]
+	if e.Try != nil && (db.mysql != nil || db.postgres != nil) {
+		r.lookUp(ctx, e, subject, v)
+	}
 	if db.mysql != nil {
 		r.evidenceMySQL(ctx, e, db.mysql, subject, v)
 		return
@@ -41,6 +44,16 @@ func (r *run) evidence(ctx context.Context, e Evidence, pools map[string]databas
 	}
 	r.privileges(ctx, e, pool, subject, v)
 	r.index(ctx, e, pool, subject, v)
+}
+
+// lookUp asks for an event that there is not, as a verdict would: conditions,
+// types and replicas show only there.
+func (r *run) lookUp(ctx context.Context, e Evidence, subject string, v values) {
+	if err := e.Try(ctx); err != nil {
+		r.say("evidence.lookup.failed", subject, v, reason(err))
+		return
+	}
+	r.say("evidence.lookup.ok", subject, v)
 }
 
 const sqlPrivileges = `

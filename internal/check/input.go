@@ -113,5 +113,6 @@ type Evidence struct {
 	EventID       string // column names
 	ConsumerGroup string
 	ConsumedAt    string
-	Retention     time.Duration // 0: never dropped
+	Retention     time.Duration               // 0: never dropped
+	Try           func(context.Context) error // looks an event up, as a verdict does; nil: not tried
 }

@@ -73,7 +73,11 @@ var messages = map[string]message{
 	"evidence.index.missing": {Warning, "evidence", "No index serves the look-up of {group} in {table}.",
 		"Each verdict reads the whole table.", "Create an index on ({event_id}, {consumer_group})."},
 	"evidence.index.unknown": {NotChecked, "evidence", "Whether an index serves the look-up of {group} could not be looked at.", "", "Mend connection {connection}, then check again."},
-	"evidence.readonly.ok":   {Passed, "evidence", "The console only reads the evidence of {group}.", "", ""},
+	"evidence.lookup.ok":     {Passed, "evidence", "A look-up in the evidence of {group} works.", "", ""},
+	"evidence.lookup.failed": {Critical, "evidence", "A look-up in the evidence of {group} fails.",
+		"Verdicts of the group are unknown, and nothing of it is replayed safely.", "Correct what the line below names; console evidence ask tries it."},
+	"evidence.readonly.unknown": {NotChecked, "evidence", "Whether the console's user may write to {table}, the evidence of {group}, could not be looked at.", "", "Mend connection {connection}, then check again."},
+	"evidence.readonly.ok":      {Passed, "evidence", "The console only reads the evidence of {group}.", "", ""},
 	"evidence.readonly.writes": {Warning, "evidence", "The console's user may write to {table}, the evidence of {group}.",
 		"The console never does, but a stolen credential could.", "Give the connection a user with select alone, and consumers a writer of their own."},
 

@@ -78,8 +78,7 @@ func tableOfMySQL(ctx context.Context, db *sql.DB) (unique, innodb bool, err err
 	return unique, innodb, err
 }
 
-// evidenceMySQL is evidence in MySQL. What its user may do beyond reading is not
-// looked at: grants to roles and by patterns are more than one query shows.
+// evidenceMySQL is evidence in MySQL.
 func (r *run) evidenceMySQL(ctx context.Context, e Evidence, db *sql.DB, subject string, v values) {
 	columns, err := columnsOfMySQL(ctx, db, e.Table)
 	if err != nil {
@@ -96,7 +95,48 @@ func (r *run) evidenceMySQL(ctx context.Context, e Evidence, db *sql.DB, subject
 		return
 	}
 	r.say("evidence.table.ok", subject, v, e.Table+" on connection "+e.Connection)
+	r.writesMySQL(ctx, e, db, subject, v)
 	r.indexMySQL(ctx, e, db, subject, v)
+}
+
+// sqlWritesMySQL lists what the user was granted beyond reading, on everything, on
+// the schema (whose name may be a pattern) and on the table.
+const sqlWritesMySQL = `
+SELECT DISTINCT p.privilege_type FROM (
+  SELECT grantee, privilege_type FROM information_schema.user_privileges
+  UNION ALL SELECT grantee, privilege_type FROM information_schema.schema_privileges WHERE COALESCE(?, DATABASE()) LIKE table_schema
+  UNION ALL SELECT grantee, privilege_type FROM information_schema.table_privileges WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?
+) p
+WHERE p.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'DROP', 'ALTER')
+  AND REPLACE(p.grantee, '\'', '') = CURRENT_USER()
+ORDER BY 1`
+
+// writesMySQL looks at the user's own grants; those of roles do not show.
+func (r *run) writesMySQL(ctx context.Context, e Evidence, db *sql.DB, subject string, v values) {
+	schema, name := splitName(e.Table)
+	rows, err := db.QueryContext(ctx, sqlWritesMySQL, schema, schema, name)
+	if err != nil {
+		r.say("evidence.readonly.unknown", subject, v, reason(err))
+		return
+	}
+	defer rows.Close()
+	var granted []string
+	for rows.Next() {
+		var one string
+		if err := rows.Scan(&one); err != nil {
+			r.say("evidence.readonly.unknown", subject, v, reason(err))
+			return
+		}
+		granted = append(granted, one)
+	}
+	switch {
+	case rows.Err() != nil:
+		r.say("evidence.readonly.unknown", subject, v, reason(rows.Err()))
+	case len(granted) > 0:
+		r.say("evidence.readonly.writes", subject, v, "granted: "+strings.Join(granted, ", "))
+	default:
+		r.say("evidence.readonly.ok", subject, v, "as far as the user's own grants show")
+	}
 }
 
 const sqlIndexesMySQL = `

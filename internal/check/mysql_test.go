@@ -3,8 +3,13 @@ package check_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"oncemore/consumer/effect"
 	"oncemore/consumer/mysqlstore"
@@ -16,7 +21,7 @@ import (
 func mysqlInput(t *testing.T) (check.Input, *sql.DB) {
 	t.Helper()
 	cfg := testkit.MySQL(t)
-	open := func(o mysqlstore.PoolOptions) *sql.DB {
+	open := func(cfg *mysql.Config, o mysqlstore.PoolOptions) *sql.DB {
 		db, err := mysqlstore.OpenPool(cfg, o)
 		if err != nil {
 			t.Fatal(err)
@@ -24,7 +29,7 @@ func mysqlInput(t *testing.T) (check.Input, *sql.DB) {
 		t.Cleanup(func() { db.Close() })
 		return db
 	}
-	writer := open(mysqlstore.PoolOptions{})
+	writer := open(cfg, mysqlstore.PoolOptions{})
 	for _, text := range []string{mysqlstore.DDL, "create table user_points (order_id bigint primary key, points numeric not null)"} {
 		if _, err := writer.ExecContext(t.Context(), text); err != nil {
 			t.Fatal(err)
@@ -35,9 +40,50 @@ func mysqlInput(t *testing.T) (check.Input, *sql.DB) {
 		t.Fatal(err)
 	}
 	in := soundInput(t)
-	in.Connections = []check.Connection{{Name: "shop", MySQL: open(mysqlstore.PoolOptions{ReadOnly: true}), Writer: true, WriteMySQL: writer}}
+	in.Connections = []check.Connection{{Name: "shop", MySQL: open(mysqlReader(t, writer, cfg), mysqlstore.PoolOptions{ReadOnly: true}), Writer: true, WriteMySQL: writer}}
 	in.Consumers[0].Prepare, in.Consumers[0].PrepareMySQL = nil, points.Prepare
 	return in, writer
+}
+
+// mysqlReader is a user of the server who may only select from the database.
+func mysqlReader(t *testing.T, admin *sql.DB, cfg *mysql.Config) *mysql.Config {
+	t.Helper()
+	reading := cfg.Clone()
+	reading.User, reading.Passwd = strings.ReplaceAll(testkit.Name("r"), "-", "_"), "reads-only"
+	for _, text := range []string{"CREATE USER " + reading.User + " IDENTIFIED BY 'reads-only'", "GRANT SELECT ON " + cfg.DBName + ".* TO " + reading.User} {
+		if _, err := admin.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		db, err := sql.Open("mysql", cfg.FormatDSN())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if _, err := db.Exec("DROP USER " + reading.User); err != nil {
+			t.Error(err)
+		}
+	})
+	return reading
+}
+
+// A credential that may write is told of, and so is a look-up that fails though
+// table and columns are there.
+func TestEvidenceThatMayBeWrittenOrFails(t *testing.T) {
+	t.Parallel()
+	in, db := mysqlInput(t)
+	reader := in.Connections[0].MySQL
+	in.Connections[0].MySQL = db
+	expect(t, run(t, in), "evidence.readonly.writes")
+	in.Connections[0].MySQL = reader
+	in.Evidence[0].Try = func(context.Context) error { return errors.New("unknown column 'stauts' in 'WHERE'") }
+	f := one(t, run(t, in), "evidence.lookup.failed")
+	if f.Severity != check.Critical || !slices.Contains(f.Evidence, "unknown column 'stauts' in 'WHERE'") {
+		t.Errorf("%+v", f)
+	}
+	in.Evidence[0].Try = func(context.Context) error { return nil }
+	one(t, run(t, in), "evidence.lookup.ok")
 }
 
 func TestMySQLConnections(t *testing.T) {
