@@ -45,6 +45,8 @@ func setupOld(t *testing.T) oldLetters {
 			o.exec("INSERT INTO letter_occurrence (letter_id, at, source_id, partition, \"offset\") VALUES ($1, now(), 1, $2, $3)", id, ago, i)
 			o.exec("INSERT INTO letter_comment (letter_id, text, created_by) VALUES ($1, 'x', 'ada')", id)
 			o.exec("INSERT INTO letter_bulk_item VALUES ($1, $2)", ago, id)
+			o.exec("INSERT INTO letter_revision (letter_id, no, headers, digest, reason, created_by) VALUES ($1, 1, '', '', 'x', 'ada')", id)
+			o.exec("INSERT INTO letter_unpark (letter_id, replays, reason, created_by) VALUES ($1, 1, 'x', 'ada')", id)
 		}
 		return ids
 	}
@@ -78,7 +80,8 @@ func TestAClosedMonthIsDroppedWithAllThatBelongsToIt(t *testing.T) {
 		t.Fatalf("dropped %d months, want the oldest alone", n)
 	}
 	left := int64(len(o.mixed) + len(o.young))
-	for _, table := range []string{"dead_letter", "dead_letter_body", "letter_token", "letter_identity", "letter_verdict", "letter_occurrence", "letter_comment", "letter_bulk_item"} {
+	for _, table := range []string{"dead_letter", "dead_letter_body", "letter_token", "letter_identity", "letter_verdict", "letter_occurrence", "letter_comment", "letter_bulk_item",
+		"letter_revision", "letter_unpark"} {
 		if n := o.one("SELECT count(*) FROM " + table); n != left {
 			t.Errorf("%s holds %d rows, want %d", table, n, left)
 		}

@@ -63,8 +63,8 @@ func (s searchable) facts() []fact {
 	}
 	if headers, err := DecodeHeaders(s.Headers); err == nil {
 		for _, h := range headers {
-			if utf8.Valid(h.Value) {
-				all.add("header", h.Name, string(h.Value))
+			if text := h.Text(); utf8.ValidString(text) {
+				all.add("header", h.Name, text)
 			}
 		}
 	}

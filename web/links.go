@@ -47,7 +47,7 @@ func linkValue(name string, values map[string]string, headers []dlq.Header) stri
 	}
 	for _, h := range headers {
 		if strings.EqualFold(h.Name, header) {
-			return string(h.Value)
+			return h.Text()
 		}
 	}
 	return ""
