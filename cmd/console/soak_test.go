@@ -280,8 +280,8 @@ func (s *soak) shell(command string) {
 }
 
 // settleTime is for the worst that a killed process leaves behind: a rebalance
-// under way waits for it until its time-out of 60 s, then its partitions lie still
-// until its session of 45 s runs out. The backlog comes on top.
+// under way waits for it until its time-out of 30 s, then its partitions lie still
+// until its session of 15 s runs out. The backlog comes on top.
 const settleTime = 4 * time.Minute
 
 // settles waits until the group has committed to the end and the letters are in.

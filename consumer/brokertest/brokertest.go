@@ -90,6 +90,7 @@ func Run(t *testing.T, broker Broker, emptyDatabase func(testing.TB) string) {
 		{"a store outage never makes a letter", storeOutage},
 		{"a lost answer to COMMIT is no second effect", lostAnswer},
 		{"a dependency's outage never makes a letter", dependencyOutage},
+		{"traces go on through retries and dead letters", tracesGoOn},
 		{"members come and go, effects happen once", churn},
 		{"a pause holds back and resume goes on", pauseAndResume},
 		{"shutdown is bounded and undoes what is under way", boundedShutdown},
