@@ -46,4 +46,7 @@ type searched struct {
 	unknown bool
 	// never: this broker cannot be searched at all.
 	never bool
+	// next: the search's time was over before its end; it goes on from there, by
+	// partition. nil: it is through.
+	next map[int32]int64
 }

@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -15,6 +16,8 @@ type Cluster struct {
 	Producer *kgo.Client // acks from all in-sync replicas, idempotent, never creates topics
 	Admin    *kadm.Client
 	opts     []kgo.Opt
+
+	searchFor time.Duration // how long one search for lost messages goes on; 0: searchTime
 
 	rabbit *rabbitBroker // nil: Kafka
 	broker broker

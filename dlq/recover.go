@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -95,8 +96,35 @@ func (s *step) recoverChunk(ctx context.Context, c openChunk) error {
 		if said[id], err = cluster.broker.search(ctx, s.id, targets[id], ends); err != nil {
 			return fmt.Errorf("search %s: %w", targets[id].Topic, err)
 		}
+		if said[id].next != nil {
+			return s.keepSearch(ctx, c, id, targets[id].Topic, said[id])
+		}
 	}
 	return s.recordSearch(ctx, c, lost, targets, said)
+}
+
+const sqlSearchedTo = `
+UPDATE replay_chunk SET end_offsets = jsonb_set(end_offsets, ARRAY[@target::text], @next) WHERE replay_id = @id AND from_no = @from`
+
+// keepSearch keeps what a search found whose time was over, and how far it came:
+// the next one goes on from there.
+func (s *step) keepSearch(ctx context.Context, c openChunk, target int32, topic string, said searched) error {
+	sent := make([]*sendItem, 0, len(said.found))
+	for no, result := range said.found {
+		sent = append(sent, &sendItem{no: no, result: &result})
+	}
+	why := replayReason("reason.wait.searching", "topic", topic)
+	return s.fenced(ctx, func(tx pgx.Tx, _ ReplayState) error {
+		if err := s.recordSent(ctx, tx, sent); err != nil {
+			return err
+		}
+		args := pgx.NamedArgs{"id": s.id, "from": c.From, "target": strconv.Itoa(int(target)), "next": said.next}
+		if _, err := tx.Exec(ctx, sqlSearchedTo, args); err != nil {
+			return fmt.Errorf("keep how far %s was searched: %w", topic, err)
+		}
+		_, err := tx.Exec(ctx, sqlNoteWait, waitArgs(s.id, why))
+		return err
+	})
 }
 
 // recordSearch writes what the search found.
@@ -240,6 +268,5 @@ func (s *step) sendAgain(ctx context.Context, tx pgx.Tx, items []*sendItem) erro
 	return err
 }
 
-// searchTime bounds one search; a target that takes longer fails the step, and
-// its successor searches again.
+// searchTime bounds one search; the next one goes on where it was.
 const searchTime = 25 * time.Second

@@ -1,6 +1,7 @@
 package dlq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 // not sent, unless some of that is not there any more.
 func (b kafkaBroker) search(ctx context.Context, replay int64, target sendTarget, from map[int32]int64) (searched, error) {
 	out := searched{found: map[int]sendResult{}}
-	ctx, cancel := context.WithTimeout(ctx, searchTime)
+	ctx, cancel := context.WithTimeout(ctx, b.searchTime())
 	defer cancel()
 	left, trimmed, err := searchRange(ctx, b.Cluster, target.Topic, from)
 	out.unknown = trimmed
@@ -39,12 +40,18 @@ func (b kafkaBroker) search(ctx context.Context, replay int64, target sendTarget
 		return out, err
 	}
 	defer client.Close()
+	moved := false
 	for len(left) > 0 {
 		fetches := client.PollFetches(ctx)
 		if err := fetchError(ctx, fetches); err != nil {
+			if moved && errors.Is(err, context.DeadlineExceeded) {
+				out.next = from
+				return out, nil
+			}
 			return out, err
 		}
 		fetches.EachRecord(func(rec *kgo.Record) {
+			from[rec.Partition], moved = rec.Offset+1, true
 			if no, ours := itemOf(replay, rec); ours {
 				out.found[no] = sendResult{partition: rec.Partition, offset: rec.Offset}
 			}
@@ -55,6 +62,9 @@ func (b kafkaBroker) search(ctx context.Context, replay int64, target sendTarget
 	}
 	return out, nil
 }
+
+// searchTime bounds one search; what is left then is searched by the next one.
+func (b kafkaBroker) searchTime() time.Duration { return cmp.Or(b.Cluster.searchFor, searchTime) }
 
 // searchRange gives the end offset of each partition that has grown since, and
 // whether any has lost what was appended since.

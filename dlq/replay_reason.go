@@ -55,6 +55,7 @@ var ReplayReasonTexts = map[string]string{
 	"reason.wait.rung_bad":   "{bad} of the {tried} items of rung {rung} did not go well.",
 	"reason.wait.stopped":    "{bad} of {tried} items failed; it stops at {share}%.",
 	"reason.wait.unanswered": "The broker did not answer for some messages. {seconds} s after they left, the topic is searched for them.",
+	"reason.wait.searching":  "{topic} is searched for messages that the broker did not confirm. That takes several rounds.",
 	"reason.wait.error":      "It was tried and will be tried again: {error}.",
 	"reason.wait.nobody":     "No process with role jobs has taken it up.",
 
