@@ -148,8 +148,17 @@ func (a *app) drained() (all []dlq.SourceStatus) {
 
 func drainSource(s config.Source) dlq.DrainSource {
 	return dlq.DrainSource{Pattern: s.Pattern, Copy: s.Copy, Configured: dialect.Configured{
-		EventIDHeader: s.EventID.Header, EventIDJSON: s.EventID.JSON, Group: s.Group,
+		EventIDHeader: s.EventID.Header, EventIDProperty: propertyOf(s.EventID), EventIDJSON: s.EventID.JSON, Group: s.Group,
+		Origin: s.Origin, Transports: s.Transports,
 	}}
+}
+
+// propertyOf is the AMQP property that holds the event id.
+func propertyOf(e config.EventID) string {
+	if e.MessageID {
+		return "message_id"
+	}
+	return ""
 }
 
 // How often the loops of role jobs look.

@@ -99,6 +99,9 @@ type Source struct {
 	EventID EventID
 	Group   string // of queues, which name none; "" elsewhere
 	Copy    bool   // of queues: the messages are copied and stay; config: mode
+
+	Origin     string            // topic, or queue of RabbitMQ, that its letters came from where they do not say; "": not known
+	Transports map[string]string // of queues: the queue of each name that a framework gives in place of one
 }
 
 // Group is what is known of a consumer group that the broker does not say.

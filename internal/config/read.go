@@ -170,8 +170,21 @@ func readSource(n node) Source {
 		"event_id": func(n node) { readEventID(n, &s.EventID) },
 		"group":    func(n node) { n.Text(&s.Group) },
 		"mode":     func(n node) { s.Copy = readMode(n) },
+
+		"origin":     func(n node) { n.Text(&s.Origin) },
+		"transports": func(n node) { s.Transports = readTransports(n) },
 	}, "cluster", "pattern")
 	return s
+}
+
+func readTransports(n node) map[string]string {
+	queues := map[string]string{}
+	n.Named(func(name string, v node) {
+		var queue string
+		v.Text(&queue)
+		queues[name] = queue
+	})
+	return queues
 }
 
 // readMode reports whether a source is copied rather than drained.

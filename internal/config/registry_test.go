@@ -56,3 +56,16 @@ func TestSchemaRegistryMistakesNameTheirLine(t *testing.T) {
 		}
 	}
 }
+
+func TestSourcesKnowOriginsThatLettersDoNotSay(t *testing.T) {
+	t.Parallel()
+	c, err := config.Parse("c.yaml", []byte(withRegistry+`sources:
+  - {cluster: pay, pattern: mail.failed, event_id: {message_id: true}, origin: orders, transports: {async: orders, mail: letters}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Sources[0]; s.Origin != "orders" || s.Transports["mail"] != "letters" || !s.EventID.MessageID {
+		t.Errorf("%+v", s)
+	}
+}
