@@ -39,6 +39,7 @@ type faults struct {
 	crashes    map[Point]int
 	fail, lose int
 	die        context.CancelFunc // ends the process's life
+	dead       bool               // it has ended: nothing is committed or acknowledged any more
 }
 
 // plan has the process die at a point, that often.
@@ -55,19 +56,34 @@ func (f *faults) plan(at Point, times int) {
 func (f *faults) live(die context.CancelFunc) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.die = die
+	f.die, f.dead = die, false
 }
 
-// crashed lets the process die here, if that is planned.
+// crashed lets the process die here, if that is planned and it has not died
+// elsewhere meanwhile. It reports whether it is dead.
 func (f *faults) crashed(at Point) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.crashes[at] == 0 {
-		return false
+	if !f.dead && f.crashes[at] > 0 {
+		f.crashes[at]--
+		f.dead = true
+		f.die()
 	}
-	f.crashes[at]--
-	f.die()
-	return true
+	return f.dead
+}
+
+// acknowledged is how many of n deliveries the broker hears of.
+func (f *faults) acknowledged(n int) int {
+	f.mu.Lock()
+	dead := f.dead
+	f.mu.Unlock()
+	switch {
+	case dead:
+		return 0
+	case f.crashed(DuringAck):
+		return n / 2
+	}
+	return n
 }
 
 func (f *faults) failures(fail, lose int) {

@@ -214,10 +214,7 @@ type port struct {
 
 // Done acknowledges, unless the process dies meanwhile.
 func (p *port) Done(n int) {
-	if p.faults.crashed(DuringAck) {
-		n /= 2
-	}
-	p.done += n
+	p.done += p.faults.acknowledged(n)
 }
 
 // DeadLetter keeps the letter.

@@ -226,10 +226,7 @@ func (p *lanePort[T]) Done(n int) {
 	if p.repeat {
 		return
 	}
-	if p.c.faults.crashed(DuringAck) {
-		n /= 2
-	}
-	p.c.broker.acknowledge(p.c.cfg.Group, p.id, n)
+	p.c.broker.acknowledge(p.c.cfg.Group, p.id, p.c.faults.acknowledged(n))
 }
 
 // DeadLetter keeps the letter; a replay's goes where the origin's would.
