@@ -96,7 +96,9 @@ func (a *app) keeper(ctx context.Context, connection string) (interface{ Run(con
 // not known, or longer than what is configured, loses none.
 func (a *app) keep(ctx context.Context, connection string, said map[string]string) (map[string]time.Duration, error) {
 	keep := map[string]time.Duration{}
-	for _, need := range check.Needs(ctx, a.needInput(connection)) {
+	in, done := a.needInput(connection)
+	defer done()
+	for _, need := range check.Needs(ctx, in) {
 		kept, why := decideKeep(a.conf.RecordsOf(connection), need)
 		keep[need.Group] = kept
 		a.tellKeep(ctx, need, kept, why, said)
@@ -135,17 +137,15 @@ func (a *app) tellKeep(ctx context.Context, need check.Need, kept time.Duration,
 }
 
 // needInput is what the need of the connection's groups is computed from.
-func (a *app) needInput(connection string) check.Input {
-	in := check.Input{ReplayWindow: a.conf.Retention.Letters}
-	for name, cluster := range a.clusters {
-		in.Clusters = append(in.Clusters, check.Cluster{Name: name, Admin: cluster.Admin})
-	}
+func (a *app) needInput(connection string) (in check.Input, done func()) {
+	in.ReplayWindow = a.conf.Retention.Letters
+	in.Clusters, done = checkClusters(a.conf)
 	for i, c := range checkConsumers(a.conf) {
 		if c.Connection == connection && consumer.Strategy(a.conf.Consumers[i].Strategy).Records() {
 			in.Consumers = append(in.Consumers, c)
 		}
 	}
-	return in
+	return in, done
 }
 
 // checkRetention is a consumer's retention as the checks take it.

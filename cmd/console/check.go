@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"oncemore/consumer"
-	"oncemore/dlq"
+	"oncemore/consumer/rabbit"
 	"oncemore/internal/check"
 	"oncemore/internal/config"
 	"oncemore/migrations"
@@ -114,27 +114,45 @@ func consolePool(ctx context.Context, conf *config.Config) (*pgxpool.Pool, error
 	return pgxpool.New(ctx, url)
 }
 
-func checkClusters(conf *config.Config) ([]check.Cluster, func()) {
-	var all []check.Cluster
-	var open []*dlq.Cluster
+func checkClusters(conf *config.Config) (all []check.Cluster, closeAll func()) {
+	var closing []func()
 	for _, c := range conf.Clusters {
-		if c.Kafka == nil {
-			continue // RabbitMQ's consumers look for themselves, when they start
-		}
-		seen := check.Cluster{Name: c.Name}
-		made, err := openClusters([]config.Cluster{c})
-		if err == nil {
-			seen.Admin = made[c.Name].Admin
-			open = append(open, made[c.Name])
-		}
-		seen.Err = err
-		all = append(all, seen)
+		seen, done := checkCluster(c)
+		all, closing = append(all, seen), append(closing, done)
 	}
 	return all, func() {
-		for _, c := range open {
-			c.Close()
+		for _, done := range closing {
+			done()
 		}
 	}
+}
+
+func checkCluster(c config.Cluster) (seen check.Cluster, done func()) {
+	seen, done = check.Cluster{Name: c.Name, Rabbit: c.Rabbit != nil}, func() {}
+	if c.Rabbit != nil {
+		if seen.Queues, seen.Err = queuesOf(c.Rabbit); seen.Queues != nil {
+			done = seen.Queues.Close
+		}
+		return seen, done
+	}
+	made, err := openCluster(c)
+	if seen.Err = err; err == nil {
+		seen.Admin, done = made.Admin, made.Close
+	}
+	return seen, done
+}
+
+// queuesOf is a look at a broker's queues; nil where that is not configured.
+func queuesOf(r *config.Rabbit) (*rabbit.Management, error) {
+	url, err := r.URL.Value()
+	if err != nil || !r.ManagementURL.Set() {
+		return nil, err
+	}
+	management, err := r.ManagementURL.Value()
+	if err != nil {
+		return nil, err
+	}
+	return rabbit.NewManagement(management, nil, url)
 }
 
 func checkConnections(ctx context.Context, conf *config.Config, business *connections) []check.Connection {
@@ -145,7 +163,8 @@ func checkConnections(ctx context.Context, conf *config.Config, business *connec
 	}
 	var all []check.Connection
 	for _, c := range conf.Connections {
-		seen := check.Connection{Name: c.Name, Writer: writers[c.Name], Unrecorded: writers[c.Name] && !records[c.Name]}
+		r := conf.RecordsOf(c.Name)
+		seen := check.Connection{Name: c.Name, Writer: writers[c.Name], Unrecorded: writers[c.Name] && !records[c.Name], Drops: !r.Forever, Archive: r.Archive}
 		if business.isMySQL(c.Name) {
 			seen.MySQL, seen.Err = business.mysqlReader(c.Name)
 		} else {
@@ -164,7 +183,7 @@ func checkConnections(ctx context.Context, conf *config.Config, business *connec
 func checkSources(conf *config.Config) []check.Source {
 	var all []check.Source
 	for _, s := range conf.Sources {
-		all = append(all, check.Source{Cluster: s.Cluster, Pattern: s.Pattern, Match: drainSource(s).Matches, Header: s.EventID.Header, JSON: s.EventID.JSON})
+		all = append(all, check.Source{Cluster: s.Cluster, Pattern: s.Pattern, Match: drainSource(s).Matches, Copy: s.Copy, Header: s.EventID.Header, JSON: s.EventID.JSON})
 	}
 	return all
 }
@@ -173,7 +192,7 @@ func checkConsumers(conf *config.Config) []check.Consumer {
 	var all []check.Consumer
 	for _, c := range conf.Consumers {
 		seen := check.Consumer{
-			Group: c.Group, Cluster: c.Cluster, Topics: c.Topics, Queue: c.Queue, Connection: c.Connection, Header: c.EventID.Header, MessageID: c.EventID.MessageID, JSON: c.EventID.JSON,
+			Group: c.Group, Cluster: c.Cluster, Topics: c.Topics, Queue: c.Queue, Horizon: c.Horizon, Connection: c.Connection, Header: c.EventID.Header, MessageID: c.EventID.MessageID, JSON: c.EventID.JSON,
 			DeadLetter: c.DeadLetter, MaxRetry: longestRetry(c.Retry), Retention: checkRetention(conf, c),
 		}
 		if c.HTTP != nil {

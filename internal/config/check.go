@@ -139,6 +139,8 @@ func (c *Config) checkBroker(bad *problems, consumer Consumer) {
 		bad.Add(consumer.Pos.Problemf("queue is for RabbitMQ, and cluster %s is Kafka: name topics", cluster.Name))
 	case cluster.Rabbit != nil && len(consumer.Topics) > 0:
 		bad.Add(consumer.Pos.Problemf("topics are for Kafka, and cluster %s is RabbitMQ: name a queue", cluster.Name))
+	case cluster.Kafka != nil && consumer.Horizon > 0:
+		bad.Add(consumer.Pos.Problemf("redelivery_horizon is for RabbitMQ: Kafka's topics say how long they keep messages"))
 	case cluster.Kafka != nil && consumer.EventID.MessageID:
 		bad.Add(consumer.Pos.Problemf("event_id.message_id is for RabbitMQ: Kafka's messages have no such property"))
 	}

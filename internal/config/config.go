@@ -138,8 +138,9 @@ type Consumer struct {
 	Pos         Pos
 	Group       string
 	Cluster     string
-	Topics      []string // of Kafka
-	Queue       string   // of RabbitMQ
+	Topics      []string      // of Kafka
+	Queue       string        // of RabbitMQ
+	Horizon     time.Duration // the longest wait of a message in its queue or dead-letter queue, as declared; 0: not
 	Connection  string
 	EventID     EventID
 	Strategy    string              // consume_record | unique_key | state | lock | version

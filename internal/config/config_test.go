@@ -155,6 +155,8 @@ var mistakes = map[string]struct{ old, new, want string }{
 	"bad listen":           {"listen: 127.0.0.1:9090", "listen: here", `c.yaml:2: listen: has to be host:port`},
 	"empty event id":       {"event_id: {json: $.eventId}, effect: {sql", "event_id: {}, effect: {sql", `consumers[0].event_id: needs header, json or`},
 	"queue on Kafka":       {"group: points, cluster: shop, topics: [order.paid]", "group: points, cluster: shop, queue: order.paid", `queue is for RabbitMQ, and cluster shop is Kafka`},
+	"horizon on Kafka":     {"group: points, cluster: shop,", "group: points, cluster: shop, redelivery_horizon: 14d,", `redelivery_horizon is for RabbitMQ`},
+	"no horizon":           {"group: points, cluster: shop,", "group: points, cluster: shop, redelivery_horizon: 0s,", `consumers[0].redelivery_horizon: has to be more than 0`},
 	"queue and topics":     {"group: points, cluster: shop,", "group: points, cluster: shop, queue: q,", `consumers[0]: has to have either topics, of Kafka, or queue, of RabbitMQ`},
 	"property on Kafka":    {"event_id: {json: $.eventId}, effect: {sql", "event_id: {message_id: true}, effect: {sql", `event_id.message_id is for RabbitMQ`},
 	"no broker kind":       {"shop: {kafka:", "shop: {kafca:", `clusters.shop.kafca: unknown key: is kafka meant?`},
@@ -203,16 +205,16 @@ database: {url_env: CONSOLE_DATABASE_URL}
 clusters: {pay: {rabbit: {url_env: RABBIT_URL}}}
 connections: {shop: {kind: postgres, url_env: SHOP_DATABASE_URL}}
 consumers:
-  - {group: points, cluster: pay, queue: "order paid/points", connection: shop, event_id: {message_id: true}, effect: {sql: select 1}, retry: {mode: non_blocking}}
+  - {group: points, cluster: pay, queue: "order paid/points", redelivery_horizon: 14d, connection: shop, event_id: {message_id: true}, effect: {sql: select 1}, retry: {mode: non_blocking}}
 `
 	c, err := config.Parse("c.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Consumers[0]; got.Queue != "order paid/points" || !got.EventID.MessageID || got.Retry.Mode != "non_blocking" {
+	if got := c.Consumers[0]; got.Queue != "order paid/points" || got.Horizon != 14*24*time.Hour || !got.EventID.MessageID || got.Retry.Mode != "non_blocking" {
 		t.Errorf("%+v", got)
 	}
-	_, err = config.Parse("c.yaml", []byte(strings.Replace(text, `queue: "order paid/points"`, "topics: [order.paid]", 1)))
+	_, err = config.Parse("c.yaml", []byte(strings.Replace(text, `queue: "order paid/points", redelivery_horizon: 14d`, "topics: [order.paid]", 1)))
 	if err == nil || !strings.Contains(err.Error(), "topics are for Kafka, and cluster pay is RabbitMQ") {
 		t.Errorf("topics on RabbitMQ: %v", err)
 	}

@@ -250,10 +250,15 @@ func readColumn(n node, into *string) {
 func readConsumer(n node) Consumer {
 	c := Consumer{Pos: n.Pos(), Strategy: "consume_record", Retry: defaultRetry(), Concurrency: 1}
 	n.Object(fields{
-		"group":       func(n node) { n.Text(&c.Group) },
-		"cluster":     func(n node) { n.Text(&c.Cluster) },
-		"topics":      func(n node) { n.Texts(&c.Topics) },
-		"queue":       func(n node) { n.Text(&c.Queue) },
+		"group":   func(n node) { n.Text(&c.Group) },
+		"cluster": func(n node) { n.Text(&c.Cluster) },
+		"topics":  func(n node) { n.Texts(&c.Topics) },
+		"queue":   func(n node) { n.Text(&c.Queue) },
+		"redelivery_horizon": func(n node) {
+			if n.Duration(&c.Horizon); c.Horizon <= 0 {
+				n.Fail("has to be more than 0")
+			}
+		},
 		"connection":  func(n node) { n.Text(&c.Connection) },
 		"event_id":    func(n node) { readEventID(n, &c.EventID) },
 		"strategy":    func(n node) { n.OneOf(&c.Strategy, "consume_record", "unique_key", "state", "lock", "version") },

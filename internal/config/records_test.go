@@ -35,11 +35,11 @@ func TestRecordsPerConnection(t *testing.T) {
 func TestRecordMistakesNameTheirLine(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]struct{ old, new, want string }{
-		"zero":               {"consume_records: 90d", "consume_records: 0s", "retention.consume_records: has to be computed, keep or a duration"},
-		"no duration":        {"consume_records: 90d", "consume_records: ever", "retention.consume_records: has to be a duration"},
-		"hot alone":          {"consume_records: 90d", "hot: 30d", "retention: hot is for archive: monthly"},
-		"other archive":      {"consume_records: 90d", "archive: weekly", "retention.archive: has to be"},
-		"unknown key":        {"{kind: postgres, ", "{kind: postgres, retention: {keep: 3d}, ", "connections.shop.retention"},
+		"zero":          {"consume_records: 90d", "consume_records: 0s", "retention.consume_records: has to be computed, keep or a duration"},
+		"no duration":   {"consume_records: 90d", "consume_records: ever", "retention.consume_records: has to be a duration"},
+		"hot alone":     {"consume_records: 90d", "hot: 30d", "retention: hot is for archive: monthly"},
+		"other archive": {"consume_records: 90d", "archive: weekly", "retention.archive: has to be"},
+		"unknown key":   {"{kind: postgres, ", "{kind: postgres, retention: {keep: 3d}, ", "connections.shop.retention"},
 	} {
 		if !strings.Contains(full, m.old) {
 			t.Fatalf("%s: no %q in the file", name, m.old)
