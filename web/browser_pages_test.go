@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"oncemore/dlq"
 	"oncemore/internal/access"
 	"oncemore/internal/check"
 	"oncemore/internal/testkit"
@@ -76,8 +77,26 @@ func scenes(t *testing.T, s *pageShop) []scene {
 		said("evidence.select.denied", check.Critical, map[string]string{"group": "points-consumer-group", "table": "mq_consume_record"}, at),
 		said("consumer.replay.missing", check.Note, map[string]string{"topic": legacy + ".replay", "group": legacy}, at),
 	}))
+	// One letter is discarded, and the fault that it was in has an owner, a note and comments.
+	gone := s.post(t, operator, "/triage", url.Values{"letter_id": {s.letterOf("payment-success-10005").ID.String()}, "do": {"discard"}, "why": {"counted by hand, INC-3391"}})
+	for _, form := range []url.Values{{"do": {"assign"}, "owner": {"operator"}}, {"do": {"note"}, "note": {"waits for v2.18.3"}}, {"do": {"comment"}, "comment": {"the column is widened on Monday"}}} {
+		form.Set("fault_id", fmt.Sprint(points.ID))
+		s.post(t, operator, "/triage", form)
+	}
+	s.post(t, operator, "/searches", url.Values{"page": {"letters"}, "query": {"state=open&verdict=safe"}, "name": {"safe ones"}, "shared": {"1"}})
+	for n := 1; n > 0; {
+		var err error
+		n, err = dlq.IndexTokens(t.Context(), s.pool, -time.Minute)
+		s.must(nil, err)
+	}
 	all := []scene{
 		{"login", "/login", ""},
+		{"fault-groups", "/faults?state=all&by=frame", access.Operator}, {"+fault-shapes", "/faults?by=shape&owner=none", access.Operator},
+		{"letters-discarded", "/letters?state=discarded", access.Operator}, {"+letters-searched", "/letters?q=error:remark&sort=drained_at", access.Operator},
+		{"+letters-saved", "/letters?state=open&verdict=safe", access.Viewer}, {"+letters-text", "/letters?text=" + url.QueryEscape("双十一") + "&within=24h", access.Operator},
+		{"+letter-discarded", "/letters/" + s.letterOf("payment-success-10005").ID.String(), access.Operator},
+		{"command", gone.header.Get("Location"), access.Operator}, {"commands", "/commands", access.Operator},
+		{"search", "/search?q=gateway", access.Operator}, {"retention", "/settings/retention", access.Admin},
 		{"overview", "/", access.Approver}, {"faults", "/faults", access.Operator}, {"+faults-none", "/faults?state=muted", access.Operator},
 		{"+faults-no-match", "/faults?source=order.paid.DLT&error_class=nothing", access.Operator},
 		{"fault", fmt.Sprintf("/faults/%d", points.ID), access.Operator}, {"+fault-unprotected", fmt.Sprintf("/faults/%d", coupons.ID), access.Viewer},
