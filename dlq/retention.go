@@ -246,7 +246,6 @@ var byLetter = []struct {
 }{
 	{"letter_identity", false}, {"letter_bulk_item", false}, {"letter_occurrence", true}, {"letter_verdict", true},
 	{"replay_item_letter", true}, {"letter_comment", true}, {"letter_revision", true}, {"letter_unpark", true},
-	{"letter_revision", true}, {"letter_unpark", true},
 }
 
 const sqlUnswept = `SELECT month FROM letter_month_dropped WHERE swept_at IS NULL ORDER BY month`

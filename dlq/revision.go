@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,6 +88,8 @@ type Form struct {
 	Fields []FormHeader // of Body.Headers, in order
 	EditAs EditKind
 
+	left []Header // that a replay leaves out; a broker's dialect may still read them
+
 	Document []byte // of a framed value, where its schema is known: what is edited in its place
 	Why      string // why a framed value has none
 }
@@ -121,8 +124,8 @@ func (r *Revisions) form(ctx context.Context, l Letter, no int) (Form, error) {
 	if err != nil {
 		return f, err
 	}
-	if f.Body.Headers, err = StripHeaders(r.dialects, l.Dialect, f.Body.Headers); err != nil {
-		return f, fmt.Errorf("headers of letter %s: %w", l.ID, err)
+	if f.Body.Headers, f.left, err = r.split(l, f.Body.Headers); err != nil {
+		return f, err
 	}
 	f.Fields = classify(l, f.Body.Headers)
 	if f.EditAs = editKind(l, f.Body.Value); f.EditAs == EditFramed {
@@ -132,6 +135,22 @@ func (r *Revisions) form(ctx context.Context, l Letter, no int) (Form, error) {
 		}
 	}
 	return f, nil
+}
+
+// split tells the headers that a replay keeps from those that it leaves out.
+func (r *Revisions) split(l Letter, headers []Header) (kept, left []Header, err error) {
+	keeps, err := KeptHeaders(r.dialects, l.Dialect, headers)
+	if err != nil {
+		return nil, nil, badEdit("header", "reason.letter.dialect", "dialect", l.Dialect)
+	}
+	for i, h := range headers {
+		if keeps[i] {
+			kept = append(kept, h)
+		} else {
+			left = append(left, h)
+		}
+	}
+	return kept, left, nil
 }
 
 // arrived is the message as a replay without an edit would send it.
@@ -219,6 +238,9 @@ func (r *Revisions) Propose(ctx context.Context, actor access.Actor, letter uuid
 		return p, err
 	}
 	if e, err = r.encode(ctx, l.Letter, p.Base, e); err != nil {
+		return p, err
+	}
+	if e.Headers, _, err = r.split(l.Letter, e.Headers); err != nil {
 		return p, err
 	}
 	p.Edit = e
@@ -319,6 +341,7 @@ func (r *Revisions) Create(ctx context.Context, actor access.Actor, letter uuid.
 		return Revision{}, access.ErrReasonRequired
 	}
 	e = p.Edit
+	e.Headers = slices.Concat(e.Headers, p.Base.left) // last, as they came: a dialect may read them
 	rev := Revision{LetterID: letter, No: e.Seen + 1, Base: e.Base, Sensitive: p.Sensitive,
 		Digest: formDigest(e.Key, e.Value, e.Headers), Reason: storableText(actor.Reason), CreatedBy: actor.User}
 	err = pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error { return storeRevision(ctx, tx, actor, &rev, e, p) })

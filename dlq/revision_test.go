@@ -3,6 +3,9 @@ package dlq
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncemore/dlq/payload"
 	"oncemore/internal/access"
 	"oncemore/internal/testkit"
 )
@@ -392,5 +396,59 @@ func TestTwoEditorsAtOnce(t *testing.T) {
 	a, b := <-errs, <-errs
 	if (a == nil) == (b == nil) || !isBadEdit(errors.Join(a, b)) {
 		t.Errorf("%v, %v", a, b)
+	}
+}
+
+// A framed value is edited as its schema's document, and written back by the same
+// schema; without a registry it is refused with the reason.
+func TestAFramedValueIsWrittenByItsSchema(t *testing.T) {
+	t.Parallel()
+	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/schemas/ids/7") {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/vnd.schemaregistry.v1+json")
+		_, _ = io.WriteString(w, `{"schema": "{\"type\":\"record\",\"name\":\"Paid\",\"fields\":[{\"name\":\"eventId\",\"type\":\"string\"},{\"name\":\"points\",\"type\":\"long\"}]}"}`)
+	}))
+	t.Cleanup(registry.Close)
+	schemas, err := payload.NewRegistry(payload.RegistryOptions{URLs: []string{registry.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newReplayShop(t, testkit.FakeKafkaAddr(t))
+	points := s.ours("points")
+	value := append([]byte{0, 0, 0, 0, 7}, "\x06a-1\x02"...) // eventId "a-1", points 1
+	s.deadLetter(s.produce(&kgo.Record{Value: value, Headers: []kgo.RecordHeader{{Key: "event-id", Value: []byte("a-1")}}}), points)
+	s.drain()
+	letter := s.letter("a-1", points)
+	r := NewRevisions(s.pool, s.judge, NewOrigins(s.pool, s.judge.Topology()), s.dialects, map[string]*payload.Registry{"shop": schemas})
+	form, err := r.Form(t.Context(), ada, letter, 0)
+	s.must(nil, err)
+	if form.EditAs != EditFramed || !strings.Contains(string(form.Document), `"points"`) {
+		t.Fatalf("%s, %q, %s", form.EditAs, form.Document, form.Why)
+	}
+	edit := Edit{Key: form.Body.Key, Value: form.Body.Value, Headers: form.Body.Headers}
+	for document, key := range map[string]string{
+		`{"eventId":"a-2","points":2}`:      "reason.edit.event_id",
+		`{"eventId":"a-1","points":"many"}`: "reason.edit.schema",
+		`{"eventId":"a-1"`:                  "reason.edit.schema",
+	} {
+		edit.Document = []byte(document)
+		_, err := r.Propose(t.Context(), ada, letter, edit)
+		if bad, ok := errors.AsType[*ErrBadEdit](err); !ok || bad.Reason.Key != key {
+			t.Errorf("%s: %v", document, err)
+		}
+	}
+	edit.Document = []byte(`{"eventId":"a-1","points":2}`)
+	_, err = r.Create(t.Context(), ada, letter, edit)
+	s.must(nil, err)
+	body, err := r.Body(t.Context(), letter, 1)
+	s.must(nil, err)
+	if want := append([]byte{0, 0, 0, 0, 7}, "\x06a-1\x04"...); string(body.Value) != string(want) {
+		t.Errorf("%x, want %x", body.Value, want)
+	}
+	if _, err := s.revisions().Propose(t.Context(), ada, letter, edit); !isBadEdit(err) {
+		t.Errorf("without a registry: %v", err)
 	}
 }

@@ -169,7 +169,7 @@ func (s *pageShop) everyPage() []string {
 		paths = append(paths, "/letters/"+s.letterOf(event).ID.String())
 	}
 	first := "/letters/" + s.letterOf("payment-success-10001").ID.String()
-	return append(paths, first+"?target=origin", first+"?view=hex", first+"?view=text", first+"?list="+url.QueryEscape("state=open&within=24h"))
+	return append(paths, first+"/edit", first+"?target=origin", first+"?view=hex", first+"?view=text", first+"?list="+url.QueryEscape("state=open&within=24h"))
 }
 
 func TestReplaySafelyIsOnePost(t *testing.T) {
