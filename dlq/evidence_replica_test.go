@@ -93,7 +93,7 @@ func baseBackup(t *testing.T, root string) string {
 // A replica counts only once it has replayed what was committed after the
 // question. One that stands still, or whose primary is idle, is unknown: its
 // missing record proves nothing.
-func TestAReplicaCountsOnceItHasCaughtUp(t *testing.T) {
+func TestSoakReplicaCountsOnceItHasCaughtUp(t *testing.T) {
 	testkit.Soak(t)
 	at, behind := standby(t)
 	primary, replica := pgtest.Open(t, at), pgtest.Open(t, behind)
