@@ -90,6 +90,7 @@ func (s *Server) showChecks(c echo.Context, was checkForm) error {
 		}
 		row := checkRow(here, f, finding, s.Clock())
 		row.ID = "check-" + strconv.Itoa(i)
+		row.History += "#" + row.ID
 		if was.code == finding.Code && was.subject == finding.Subject {
 			row.Reason = was.Reason
 		}
@@ -97,6 +98,7 @@ func (s *Server) showChecks(c echo.Context, was checkForm) error {
 			if row.Changes, err = checkChanges(c.Request().Context(), here, store, finding); err != nil {
 				return err
 			}
+			v.Filtered = v.Filtered || state != "open" // the list that it stands in is unfolded
 		}
 		to := map[string]*[]views.CheckRow{"open": &v.Open, "muted": &v.Muted, "passed": &v.Passed}[state]
 		*to = append(*to, row)
@@ -110,7 +112,7 @@ func (s *Server) checkList(c echo.Context, f checkFilter, was checkForm) views.C
 	v := views.CheckList{
 		Frame: s.pageFrame(c, "checks", here.Text("checks.title"), views.Crumb{Label: here.Text("nav.system")}, views.Crumb{Label: here.Text("checks.title")}),
 		May:   actor.May(access.RunChecks) && actor.May(access.MuteCheck), WhoMay: here.Text("may.checks", "roles", rolesOf(here, access.RunChecks)), CanRun: s.RunChecks != nil,
-		Error: was.Text, Filtered: f.severity != "" || f.area != "" || f.state != "" || f.code != "",
+		Error: was.Text, Filtered: f.severity != "" || f.area != "" || f.state != "",
 	}
 	if f.ran {
 		v.Said = here.Text("checks.ran")

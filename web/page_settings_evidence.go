@@ -136,7 +136,9 @@ func (s *Server) findEvidence(ctx context.Context, here locale.Locale, v *views.
 func proposalView(here locale.Locale, p dlq.EvidenceProposal, now time.Time) views.EvidenceProposal {
 	v := views.EvidenceProposal{Table: p.Table, Unique: p.Unique, YAML: p.YAML(now)}
 	say := func(key string, args ...any) { v.Facts = append(v.Facts, here.Text(key, args...)) }
-	say("settings.rows", "n", p.Rows)
+	if p.Rows > 0 { // 0: the database has no statistics of it
+		say("settings.rows", "n", p.Rows)
+	}
 	if p.Unique {
 		say("settings.unique")
 	} else {
