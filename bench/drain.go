@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -21,6 +22,7 @@ const (
 	drainLetters    = 30_000
 	drainPartitions = 4
 	drainGoal       = 0.5
+	drainFullGoal   = 0.6
 )
 
 // Drain measures how fast dead letters with a payload of 1 KB and a stack of
@@ -111,6 +113,56 @@ func stored(drainer *dlq.Drainer) (n int64) {
 // written are the tables that hold letters, in the order of their copies. What
 // else a drain writes, identities above all, is its own cost.
 var written = []string{"dead_letter", "dead_letter_body"}
+
+// drainInto drains into tables that are full, next to COPY of the same rows into
+// the same tables, under other ids.
+func (e Env) drainInto(ctx context.Context, pool *pgxpool.Pool) error {
+	var since uuid.UUID
+	ours := func() (rate, error) {
+		if err := pool.QueryRow(ctx, "select id from dead_letter order by id desc limit 1").Scan(&since); err != nil {
+			return rate{}, fmt.Errorf("find the newest letter: %w", err)
+		}
+		return e.drain(ctx, pool)
+	}
+	limit := func() (rate, error) { return e.copyAgain(ctx, pool, since) }
+	return e.ratio("drain_into_full_tables", drainFullGoal, ours, limit)
+}
+
+// sqlCopyAgain reads the rows that arrived since, a millisecond later each, so
+// that they can be written beside themselves.
+const sqlCopyAgain = `copy (select ((lpad(to_hex(('x0000' || substr(h, 1, 12))::bit(64)::bigint + 1), 12, '0') || substr(h, 13))::uuid) as id, %[2]s
+from (select *, replace(id::text, '-', '') as h from %[1]s where id > '%[3]s') d order by 1) to stdout with (format binary)`
+
+const sqlColumns = `
+select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
+where attrelid = $1::regclass and attnum > 0 and not attisdropped and attname <> 'id'`
+
+func (e Env) copyAgain(ctx context.Context, pool *pgxpool.Pool, since uuid.UUID) (rate, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return rate{}, err
+	}
+	defer conn.Release()
+	rows, columns := make([]bytes.Buffer, len(written)), make([]string, len(written))
+	for i, table := range written {
+		if err := conn.QueryRow(ctx, sqlColumns, table).Scan(&columns[i]); err != nil {
+			return rate{}, fmt.Errorf("columns of %s: %w", table, err)
+		}
+		if _, err := conn.Conn().PgConn().CopyTo(ctx, &rows[i], fmt.Sprintf(sqlCopyAgain, table, columns[i], since)); err != nil {
+			return rate{}, fmt.Errorf("copy out of %s: %w", table, err)
+		}
+	}
+	began := time.Now()
+	var n int64
+	for i, table := range written {
+		tag, err := conn.Conn().PgConn().CopyFrom(ctx, &rows[i], fmt.Sprintf("copy %s (id, %s) from stdin with (format binary)", table, columns[i]))
+		if err != nil {
+			return rate{}, fmt.Errorf("copy into %s: %w", table, err)
+		}
+		n = tag.RowsAffected()
+	}
+	return rate{int(n), time.Since(began)}, nil
+}
 
 // copyRows copies the drained rows into another migrated database.
 func (e Env) copyRows(ctx context.Context, from *pgxpool.Pool) (rate, error) {

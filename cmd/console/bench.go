@@ -12,13 +12,15 @@ import (
 )
 
 type benchCmd struct {
-	What     []string `arg:"" optional:"" help:"consume, rabbit, spring, memory, drain, outbox, replay; all if absent." enum:"consume,rabbit,spring,memory,drain,outbox,replay"`
-	Postgres string   `help:"Server whose user may create databases." required:"" env:"ONCEMORE_POSTGRES_URL" placeholder:"URL"`
-	Kafka    string   `help:"Broker." required:"" env:"ONCEMORE_KAFKA" placeholder:"HOST:PORT"`
-	Rabbit   string   `help:"RabbitMQ; without it rabbit is not measured." env:"ONCEMORE_RABBITMQ4" placeholder:"URL"`
-	Spring   string   `help:"Jar of interop/spring-consumer; beside Spring nothing is measured without it." env:"ONCEMORE_INTEROP" placeholder:"FILE"`
-	Backlog  int      `help:"Records of 1 KB that memory is measured with." default:"300000"`
-	Rounds   int      `help:"The median of so many counts." default:"3"`
+	What             []string `arg:"" optional:"" help:"consume, rabbit, spring, memory, drain, outbox, replay; all if absent. rabbit-replay and letters only by name." enum:"consume,rabbit,rabbit-replay,spring,memory,drain,outbox,replay,letters"`
+	Letters          int      `help:"Rows that letters fills the tables with." default:"1000000"`
+	Postgres         string   `help:"Server whose user may create databases." required:"" env:"ONCEMORE_POSTGRES_URL" placeholder:"URL"`
+	Kafka            string   `help:"Broker." required:"" env:"ONCEMORE_KAFKA" placeholder:"HOST:PORT"`
+	Rabbit           string   `help:"RabbitMQ; without it rabbit is not measured." env:"ONCEMORE_RABBITMQ4" placeholder:"URL"`
+	RabbitManagement string   `help:"Management API of a RabbitMQ with the shovel plug-in, for rabbit-replay." env:"ONCEMORE_RABBITMQ4_MANAGEMENT" placeholder:"URL"`
+	Spring           string   `help:"Jar of interop/spring-consumer; beside Spring nothing is measured without it." env:"ONCEMORE_INTEROP" placeholder:"FILE"`
+	Backlog          int      `help:"Records of 1 KB that memory is measured with." default:"300000"`
+	Rounds           int      `help:"The median of so many counts." default:"3"`
 }
 
 // Run prints figures and one RATIO line per benchmark.
@@ -33,6 +35,14 @@ func (c benchCmd) Run(e *edge) error {
 	}
 	if slices.Contains(c.What, "rabbit") || c.wants("rabbit") && c.Rabbit != "" {
 		if err := bench.Rabbit(e.ctx, env); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(c.What, "rabbit-replay") {
+		err := env.RabbitReplay(e.ctx, c.RabbitManagement, func(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays) error {
+			return workReplays(ctx, pool, replays, e.log, time.Now)
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -57,6 +67,9 @@ func (c benchCmd) Run(e *edge) error {
 		if err := env.Outbox(e.ctx); err != nil {
 			return err
 		}
+	}
+	if slices.Contains(c.What, "letters") {
+		return env.Letters(e.ctx, c.Letters, openSite(c.Kafka, e.log))
 	}
 	if c.wants("replay") {
 		return env.Replay(e.ctx, func(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays) error {
