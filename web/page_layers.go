@@ -18,7 +18,7 @@ func (s *Server) layersView(here locale.Locale, l dlq.LetterDetail, body dlq.Bod
 	for _, layer := range s.dialects().Layers(msg, dialect.Configured{}) {
 		shown := views.Layer{Name: layer.Name}
 		for _, f := range layer.Fields {
-			shown.Fields = append(shown.Fields, views.Fact{Label: f.Name, Value: fieldText(here, f.Value, mayRead)})
+			shown.Fields = append(shown.Fields, views.Fact{Label: here.Text("layers.field." + f.Name), Value: fieldText(here, f.Value, mayRead)})
 		}
 		v.List = append(v.List, shown)
 	}

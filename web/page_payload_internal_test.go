@@ -313,3 +313,12 @@ func TestReasonsAreSpokenInTheReadersZone(t *testing.T) {
 		t.Errorf("an unknown key reads %q", got)
 	}
 }
+
+func TestFieldsOfDialectsHaveNames(t *testing.T) {
+	t.Parallel()
+	for _, field := range dialect.FieldNames() {
+		if field != "exception_stack" && !locale.Has("layers.field."+field) {
+			t.Errorf("field %s has no name in the catalog", field)
+		}
+	}
+}
