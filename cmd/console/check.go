@@ -12,6 +12,7 @@ import (
 
 	"oncemore/consumer"
 	"oncemore/consumer/rabbit"
+	"oncemore/consumer/redisfilter"
 	"oncemore/internal/check"
 	"oncemore/internal/config"
 	"oncemore/migrations"
@@ -99,6 +100,7 @@ func checkConfig(ctx context.Context, conf *config.Config) []check.Finding {
 	defer closeClusters()
 	in.Clusters = clusters
 	in.Connections = checkConnections(ctx, conf, business)
+	in.Redis = checkRedis(conf)
 	in.Sources = checkSources(conf)
 	in.Consumers = checkConsumers(conf)
 	in.Evidence = checkEvidence(ctx, conf, business)
@@ -176,6 +178,20 @@ func checkConnections(ctx context.Context, conf *config.Config, business *connec
 			seen.WritePool, seen.WriteErr = business.writer(ctx, c.Name)
 		}
 		all = append(all, seen)
+	}
+	return all
+}
+
+func checkRedis(conf *config.Config) []check.Redis {
+	var all []check.Redis
+	for _, r := range conf.Redis {
+		all = append(all, check.Redis{Name: r.Name, Ask: func(ctx context.Context) error {
+			url, err := r.URL.Value()
+			if err != nil {
+				return err
+			}
+			return redisfilter.Check(ctx, url, r.Prefix)
+		}})
 	}
 	return all
 }

@@ -88,6 +88,14 @@ var _ consumer.Filter = (*Filter)(nil)
 // rediss:// for TLS. It has no options: what decides how long a command may take
 // is the filter's. Errors never hold the password.
 func Open(address string, o Options) (*Filter, error) {
+	r, err := readAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	return New(redis.UniversalOptions{Addrs: []string{r.Addr}, DB: r.DB, Username: r.Username, Password: r.Password, TLSConfig: r.TLSConfig}, o), nil
+}
+
+func readAddress(address string) (*redis.Options, error) {
 	r, err := redis.ParseURL(address)
 	var parsing *url.Error
 	switch {
@@ -98,7 +106,24 @@ func Open(address string, o Options) (*Filter, error) {
 	case strings.Contains(address, "?"):
 		return nil, errors.New("redisfilter: the address has to be redis://user:password@host:port/db, without options")
 	}
-	return New(redis.UniversalOptions{Addrs: []string{r.Addr}, DB: r.DB, Username: r.Username, Password: r.Password, TLSConfig: r.TLSConfig}, o), nil
+	return r, nil
+}
+
+// Check asks the Redis at a URL whether it answers and takes keys of the prefix.
+// A filter itself says no more than Up.
+func Check(ctx context.Context, address, prefix string) error {
+	r, err := readAddress(address)
+	if err != nil {
+		return err
+	}
+	r.MaxRetries, r.DialTimeout, r.ContextTimeoutEnabled = -1, probeTimeout, true
+	r.DisableIdentity, r.MaintNotificationsConfig = true, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	client := redis.NewClient(r)
+	defer client.Close()
+	if err := client.SetNX(ctx, prefix+":check", consumed, time.Second).Err(); err != nil {
+		return fmt.Errorf("redisfilter: %w", err)
+	}
+	return nil
 }
 
 // New makes a filter. It connects in the background, and again after each

@@ -139,6 +139,18 @@ func TestBadURL(t *testing.T) {
 	}
 }
 
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	if err := redisfilter.Check(t.Context(), testkit.Redis(t), testkit.Name("test")); err != nil {
+		t.Error(err)
+	}
+	for _, address := range []string{"redis://127.0.0.1:1/0", "http://127.0.0.1/"} {
+		if err := redisfilter.Check(t.Context(), address, "test"); err == nil {
+			t.Errorf("%s answers", address)
+		}
+	}
+}
+
 // line is a connection to Redis that can be cut, or left without an answer.
 type line struct {
 	addr, to string

@@ -16,6 +16,7 @@ type Input struct {
 	Console     *pgxpool.Pool                                     // nil: not configured
 	Pending     func(context.Context, *pgxpool.Pool) (int, error) // migrations.Pending
 	Connections []Connection
+	Redis       []Redis
 	Clusters    []Cluster
 	Sources     []Source
 	Consumers   []Consumer
@@ -58,6 +59,12 @@ func (c Connection) writing() Connection {
 		c.Pool, c.MySQL, c.Err = c.WritePool, c.WriteMySQL, c.WriteErr
 	}
 	return c
+}
+
+// Redis is a named Redis that consumers remember events in.
+type Redis struct {
+	Name string
+	Ask  func(context.Context) error // does it answer
 }
 
 // Cluster is a named broker connection.

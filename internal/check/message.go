@@ -37,6 +37,10 @@ var messages = map[string]message{
 	"cluster.reach.down": {Critical, "topic", "Cluster {name} cannot be reached.",
 		"Nothing is drained from it or replayed to it, its consumers wait.", "Start the brokers, or correct the cluster in the config."},
 
+	"redis.reach.ok": {Passed, "connection", "Redis {name} answers.", "", ""},
+	"redis.reach.down": {Warning, "connection", "Redis {name} cannot be used.",
+		"Nothing is wrong by that, but each duplicate asks the database.", "Start Redis, or correct its address in the config."},
+
 	"cluster.queues.ok":   {Passed, "topic", "The queues of {name} can be looked at.", "", ""},
 	"cluster.queues.down": {NotChecked, "topic", "The queues of {name} could not be looked at.", "", "Start the management plugin, or correct management_url of the cluster."},
 	"cluster.queues.unset": {Note, "topic", "The queues of {name} cannot be looked at: it has no management_url.",

@@ -1,6 +1,8 @@
 package check_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -123,4 +125,18 @@ func TestKeeperOfAConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, run(t, inMySQL), "consume_record.table.missing", "evidence.table.missing", "retention.keeper.bad")
+}
+
+func TestRedisThatIsDown(t *testing.T) {
+	t.Parallel()
+	in := soundInput(t)
+	in.Redis = []check.Redis{
+		{Name: "up", Ask: func(context.Context) error { return nil }},
+		{Name: "down", Ask: func(context.Context) error { return errors.New("connection refused") }},
+	}
+	findings := run(t, in)
+	expect(t, findings, "redis.reach.down")
+	if f := one(t, findings, "redis.reach.down"); f.Subject != "redis/down" || f.Severity != check.Warning {
+		t.Errorf("%+v", f)
+	}
 }

@@ -18,6 +18,7 @@ func Run(ctx context.Context, in Input, now func() time.Time) []Finding {
 	r := &run{in: in, at: now().UTC()}
 	r.console(ctx)
 	pools := r.connections(ctx)
+	r.redis(ctx)
 	clusters := r.clusters(ctx)
 	for _, e := range in.Evidence {
 		r.evidence(ctx, e, pools.read)
