@@ -67,8 +67,9 @@ func BenchmarkLetterLists(b *testing.B) {
 			break
 		}
 	}
+	took := time.Since(start)
+	b.Run("index", func(b *testing.B) { b.ReportMetric(float64(indexed)/took.Seconds(), "letters/s") })
 	s.exec("VACUUM ANALYZE letter_token")
-	b.Logf("tokens of %d letters indexed in %s", indexed, time.Since(start).Round(time.Millisecond))
 	letters, faults := NewLetters(s.pool), NewFaults(s.pool)
 	middle := s.middle(b)
 	for _, c := range []struct {
@@ -112,7 +113,7 @@ func BenchmarkLetterLists(b *testing.B) {
 	b.Run("one fault", func(b *testing.B) {
 		measure(b, func() error { _, err := faults.Get(b.Context(), 1); return err })
 	})
-	s.benchBulk(b)
+	b.Run("discard and take back", func(b *testing.B) { s.benchBulk(b) })
 }
 
 func (s *seed) middle(b *testing.B) (id uuid.UUID) {
@@ -125,6 +126,7 @@ func (s *seed) middle(b *testing.B) (id uuid.UUID) {
 
 // benchBulk discards the largest fault and takes it back.
 func (s *seed) benchBulk(b *testing.B) {
+	b.Helper()
 	bulks := newBulks(b, s, 0)
 	start := time.Now()
 	asked, err := bulks.Discard(context.Background(), operator, BulkRequest{Selection: Selection{FaultID: 1}})
@@ -134,14 +136,17 @@ func (s *seed) benchBulk(b *testing.B) {
 	answered := time.Since(start)
 	done := s.finish(bulks, asked.ID)
 	took := time.Since(start)
-	b.Logf("discarding %d letters: answered after %s, done after %s, %.0f letters/s", done.Changed, answered.Round(time.Millisecond), took.Round(time.Millisecond), float64(done.Changed)/took.Seconds())
+	b.ReportMetric(float64(done.Changed), "letters")
+	b.ReportMetric(answered.Seconds()*1000, "answered-ms")
+	b.ReportMetric(float64(done.Changed)/took.Seconds(), "discarded/s")
 	start = time.Now()
 	undo, err := bulks.Undo(context.Background(), operator, asked.ID)
 	if err != nil {
 		b.Fatal(err)
 	}
 	undo = s.finish(bulks, undo.ID)
-	b.Logf("taking it back: %.0f letters/s", float64(undo.Changed)/time.Since(start).Seconds())
+	b.ReportMetric(float64(undo.Changed)/time.Since(start).Seconds(), "restored/s")
+	b.ReportMetric(0, "ns/op")
 }
 
 // measure reports the 50th and 99th percentile in milliseconds.

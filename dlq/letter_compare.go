@@ -117,9 +117,6 @@ func (w *comparing) next(ctx context.Context) (walkPart, error) {
 // gives as many, of which only the first are taken.
 func (w *comparing) size() int {
 	size := 2000
-	if w.filter.Text != "" {
-		size = 500
-	}
 	if w.query.via {
 		size = min(size, max(100, 20_000/len(w.query.faults)))
 	}
