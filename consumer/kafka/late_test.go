@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"oncemore/consumer"
 	"oncemore/consumer/pgstore"
@@ -47,9 +48,11 @@ func TestCommitAfterRevokeTakesNothingBack(t *testing.T) {
 		late := cfg
 		store := lateStore{cfg.Store, make(chan struct{})}
 		late.Store = store
-		first := s.run(late)
+		opts := options(addr, s.topic) // nobody is to be put out of the group meanwhile
+		opts.SessionTimeout, opts.RebalanceTimeout = 10*time.Second, 30*time.Second
+		first := s.runWith(late, opts)
 		s.await("both partitions are in the middle of a transaction", func() bool { return s.records() == 2 })
-		second := s.run(cfg)
+		second := s.runWith(cfg, opts)
 		var moved int32
 		s.await("one partition moves", func() bool {
 			for _, p := range second.Status().Assigned {
