@@ -21,10 +21,11 @@ func (r *run) consumer(ctx context.Context, c Consumer, pools map[string]databas
 		r.say("consumer.event_id.ok", subject, v)
 	}
 	r.statement(ctx, c, pools[c.Connection], subject, v)
+	b := clusters[c.Cluster]
 	if c.Queue != "" {
+		r.queueConsumer(c, b, subject, v)
 		return
 	}
-	b := clusters[c.Cluster]
 	if b == nil {
 		r.say("consumer.topic.unknown", subject, v)
 		return
@@ -120,6 +121,10 @@ func (r *run) source(s Source, clusters map[string]*brokers) {
 		}
 	}
 	b := clusters[s.Cluster]
+	if r.onRabbit(s.Cluster) && s.Match != nil {
+		r.queueSource(s, b, subject, v)
+		return
+	}
 	if b == nil || s.Match == nil {
 		r.say("source.match.unknown", subject, v)
 		return

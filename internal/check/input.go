@@ -83,6 +83,7 @@ type Source struct {
 	Match   func(string) bool // does a topic belong to it
 	Header  string            // event id sources, as configured
 	JSON    string            // JSON path
+	Copy    bool              // of RabbitMQ: its messages stay in their queues
 }
 
 // Consumer is one group that the console runs.

@@ -16,12 +16,16 @@ func (r *run) askRabbit(ctx context.Context, c Cluster, subject string) *brokers
 		return nil
 	}
 	queues, err := listQueues(ctx, c)
+	major := 0
+	if err == nil {
+		major, err = c.Queues.Major(ctx)
+	}
 	if err != nil {
 		r.say("cluster.queues.down", subject, v, reason(err))
 		return nil
 	}
 	r.say("cluster.queues.ok", subject, v, fmt.Sprintf("%d queues", len(queues)))
-	return &brokers{queues: queues}
+	return &brokers{queues: queues, major: major}
 }
 
 func listQueues(ctx context.Context, c Cluster) (map[string]rabbit.Queue, error) {

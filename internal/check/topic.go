@@ -20,6 +20,7 @@ type brokers struct {
 	topics  kadm.TopicDetails
 	configs map[string]map[string]string // topic, key
 	queues  map[string]rabbit.Queue      // of RabbitMQ, in place of topics
+	major   int                          // of RabbitMQ's version
 }
 
 func (b *brokers) has(topic string) bool { return b.topics.Has(topic) && b.topics[topic].Err == nil }
