@@ -23,7 +23,12 @@ import (
 // campaign is a fault of n letters of one group, which nothing consumes yet.
 func campaign(t *testing.T, n int, change ...func(*ReplayOptions)) (s *replayShop, points string, all Selection) {
 	t.Helper()
-	s = newReplayShop(t, testkit.FakeKafkaAddr(t), change...)
+	return campaignOn(t, testkit.FakeKafkaAddr(t), n, change...)
+}
+
+func campaignOn(t *testing.T, addr string, n int, change ...func(*ReplayOptions)) (s *replayShop, points string, all Selection) {
+	t.Helper()
+	s = newReplayShop(t, addr, change...)
 	points = s.ours("points")
 	for i := range n {
 		s.deadLetter(s.order(fmt.Sprintf("payment-%03d", i)), points)
@@ -108,14 +113,15 @@ func TestResumingInsideARungDoesNotSkipIt(t *testing.T) {
 }
 
 func TestAGoodLadderGoesOnByItself(t *testing.T) {
-	t.Parallel()
-	s, points, all := campaign(t, 12)
-	s.consume(points, applies, s.topic, points+".replay")
-	id := s.paced(all, Pace{Ladder: []int{1, 2, 4}, Automatic: true, StopShare: 5})
-	s.work(id)
-	if p := s.get(id); p.State != Done || outcomes(p) != "applied 12" || p.Rung != 3 {
-		t.Errorf("%s: %s, rung %d", p.State, outcomes(p), p.Rung)
-	}
+	brokers(t, func(t *testing.T, addr string) {
+		s, points, all := campaignOn(t, addr, 12)
+		s.consume(points, applies, s.topic, points+".replay")
+		id := s.paced(all, Pace{Ladder: []int{1, 2, 4}, Automatic: true, StopShare: 5})
+		s.work(id)
+		if p := s.get(id); p.State != Done || outcomes(p) != "applied 12" || p.Rung != 3 {
+			t.Errorf("%s: %s, rung %d", p.State, outcomes(p), p.Rung)
+		}
+	})
 }
 
 // Nobody consumes: the first rung's outcome stays unknown, and unknown is not good.
