@@ -56,6 +56,15 @@ var alertRules = map[string]struct{ olderThan, above bool }{
 	"count_drift": {above: true}, "outbox_age": {olderThan: true}, "outbox_dead": {}, "consumer_state": {}, "check": {},
 }
 
+// AlertRuleNames are the rules that a config may name.
+func AlertRuleNames() map[string]bool {
+	names := map[string]bool{}
+	for name := range alertRules {
+		names[name] = true
+	}
+	return names
+}
+
 func readAlerts(n node, a *Alerts) {
 	n.Object(fields{
 		"console_url": func(n node) { readConsoleURL(n, &a.ConsoleURL) },
