@@ -147,8 +147,10 @@ func (f *Faults) List(ctx context.Context, filter FaultFilter, p Page) (FaultPag
 		where += fmt.Sprintf(" AND (%s, x.id) %s (@sort, @id)", sort.value, sort.beyond)
 		args["sort"], args["id"] = place.sort, faultIDOf(place.id)
 	}
-	sql := fmt.Sprintf(sqlFaultCounted, filter.condition(dims, args)) + sqlFaultColumns + "\nWHERE " + where +
-		fmt.Sprintf("\nORDER BY %s %s, x.id %s LIMIT @rows", sort.value, sort.order, sort.order)
+	order := fmt.Sprintf("\nORDER BY %s %s, x.id %s", sort.value, sort.order, sort.order)
+	sql := fmt.Sprintf(sqlFaultCounted, filter.condition(dims, args)) + // names are looked up for the page only
+		",\npage AS (SELECT * FROM x WHERE " + where + order + " LIMIT @rows)" +
+		strings.Replace(sqlFaultColumns, "FROM x", "FROM page x", 1) + order
 	items, err := f.read(ctx, sql, args)
 	if err != nil {
 		return FaultPage{}, err

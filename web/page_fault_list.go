@@ -144,14 +144,17 @@ type names struct {
 // knownNames reads them off the faults, at most those of the 200 with most open letters.
 func (s *Server) knownNames(ctx context.Context) (names, error) {
 	n := names{map[string]bool{}, map[string]bool{}, map[string]bool{}}
-	page, err := s.Faults.List(ctx, dlq.FaultFilter{Tab: dlq.TabAll}, dlq.Page{Limit: 200})
+	found, err := s.Faults.Names(ctx)
 	if err != nil {
 		return n, fmt.Errorf("list names of faults: %w", err)
 	}
-	for _, f := range page.Items {
-		n.sources[f.Source] = true
-		n.groups[deref(f.Group)] = true
-		n.classes[deref(f.ErrorClass)] = true
+	for _, of := range []struct {
+		found []string
+		known map[string]bool
+	}{{found.Sources, n.sources}, {found.Groups, n.groups}, {found.Classes, n.classes}} {
+		for _, name := range of.found {
+			of.known[name] = true
+		}
 	}
 	return n, nil
 }

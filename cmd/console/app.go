@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"oncemore/consumer"
@@ -137,7 +138,12 @@ func openConsole(ctx context.Context, conf *config.Config) (*pgxpool.Pool, error
 	if err != nil {
 		return nil, err
 	}
-	pool, err := pgxpool.New(ctx, url)
+	settings, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("the console's database: %w", err)
+	}
+	settings.AfterConnect = withoutJIT
+	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
 		return nil, fmt.Errorf("the console's database: %w", err)
 	}
@@ -148,6 +154,13 @@ func openConsole(ctx context.Context, conf *config.Config) (*pgxpool.Pool, error
 		return nil, fmt.Errorf("the console's database does not answer: %w", err)
 	}
 	return pool, nil
+}
+
+// withoutJIT: with millions of letters PostgreSQL expects much of statements that
+// stop after a page, and compiles them for longer than they run.
+func withoutJIT(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "SET jit = off")
+	return err
 }
 
 func needMigrated(ctx context.Context, pool *pgxpool.Pool) error {
