@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Options tune a Relay. The zero value is the default.
@@ -28,8 +30,9 @@ type Options struct {
 	// FinishTimeout bounds how long rows on their way are waited for when the
 	// relay stops; 0 is 5 s. What is not confirmed by then is published again.
 	FinishTimeout time.Duration
-	Logger        *slog.Logger     // nil: slog.Default()
-	Now           func() time.Time // nil: time.Now; it has to be monotonic
+	Logger        *slog.Logger         // nil: slog.Default()
+	Traces        trace.TracerProvider // nil: otel.GetTracerProvider()
+	Now           func() time.Time     // nil: time.Now; it has to be monotonic
 }
 
 func (o Options) withDefaults() Options {

@@ -192,7 +192,8 @@ func (sh *shift) publishNext(ctx context.Context, f *flight) {
 		sh.land(f, err)
 		return
 	}
-	sh.r.to.Publish(ctx, f.rows[f.next], func(err error) { sh.land(f, err) })
+	ctx, done := sending(ctx, sh.r.opts.Traces, f.rows[f.next], func(err error) { sh.land(f, err) })
+	sh.r.to.Publish(ctx, f.rows[f.next], done)
 }
 
 // fence refuses to publish without locks.
