@@ -200,15 +200,13 @@ func mysqlShop(t *testing.T, db *sql.DB) matrixShop {
 	}
 }
 
-// matrixBroker is where orders come from. Replays of RabbitMQ are done by hand:
-// the letter is put back into its queue.
+// matrixBroker is where orders come from.
 type matrixBroker interface {
-	cluster(t *testing.T) string        // in the config, with what is drained
-	source(strategy string) string      // topics or queue of the strategy's group
-	deliver(t *testing.T, order string) // to every group
+	config(t *testing.T, groups map[string]string) string // clusters and sources; groups by strategy
+	source(strategy string) string                        // topics or queue of the strategy's group
+	deliver(t *testing.T, order string)                   // to every group
 	acknowledged(a *app, group string, n int) bool
-	letter(t *testing.T, a *app, strategy, group string) any
-	replay(t *testing.T, a *app, letter any, strategy string, first bool)
+	again() dlq.Outcome   // of a replay that does nothing
 	settled(t *testing.T) // after the end: nothing was left
 }
 
@@ -255,17 +253,17 @@ func runMatrix(t *testing.T, broker matrixBroker, shop matrixShop) {
 	// 5: retries exhausted, a letter; its replay takes effect.
 	shop.exec("update switch set broken = 1")
 	broker.deliver(t, "10003")
-	letters := map[string]any{}
+	letters := map[string]uuid.UUID{}
 	for strategy, group := range m.groups {
-		letters[strategy] = broker.letter(t, m.app, strategy, group)
+		letters[strategy] = m.letter(strategy, group)
 	}
 	m.effects("after the letter", "10003", 0)
 	shop.exec("update switch set broken = 0")
-	m.replay(letters, true)
+	m.replay(letters, dlq.Safe, dlq.Applied)
 	m.effects("after the first replay", "10003", 1)
 
 	// 6: a second replay does nothing.
-	m.replay(letters, false)
+	m.replay(letters, dlq.AlreadyApplied, broker.again())
 	m.effects("after the second replay", "10003", 1)
 	if got := m.records(); got != 3 {
 		t.Errorf("%d records in the end, want 3: only consume_record keeps any", got)
@@ -281,7 +279,6 @@ connections: {shop: {kind: %s, url_file: %q}}
 
 func (m *matrix) serve() {
 	m.Helper()
-	text := fmt.Sprintf(matrixConfig, secretFile(m.T, pgtest.URL(m.T)), m.shop.kind, secretFile(m.T, m.shop.url), m.broker.cluster(m.T))
 	since := time.Now().Add(-24 * time.Hour).UTC().Format(time.RFC3339)
 	groups, consumers := "groups:\n", "consumers:\n"
 	for _, name := range slices.Sorted(maps.Keys(matrixStrategies)) {
@@ -299,6 +296,7 @@ func (m *matrix) serve() {
 		consumers += fmt.Sprintf("  - group: %s\n    cluster: c\n    %s\n    connection: shop\n    strategy: %s\n    %s\n    retry: {attempts: 10, initial: 300ms, multiplier: 1, max: 300ms}\n",
 			group, m.broker.source(name), name, effect)
 	}
+	text := fmt.Sprintf(matrixConfig, secretFile(m.T, pgtest.URL(m.T)), m.shop.kind, secretFile(m.T, m.shop.url), m.broker.config(m.T, m.groups))
 	conf, err := config.Parse("test.yaml", []byte(text+groups+consumers))
 	if err != nil {
 		m.Fatal(err)
@@ -337,18 +335,51 @@ func (m *matrix) acknowledged(n int) {
 	}
 }
 
-// replay replays every group's letter, all at once, and waits for them.
-func (m *matrix) replay(letters map[string]any, first bool) {
+// letter waits for the open letter of order 10003 in a group.
+func (m *matrix) letter(strategy, group string) (id uuid.UUID) {
 	m.Helper()
-	for strategy, letter := range letters {
-		m.broker.replay(m.T, m.app, letter, strategy, first)
-	}
-	if _, byHand := m.broker.(*matrixRabbit); byHand {
-		n := 4
-		if !first {
-			n = 5
+	testkit.Eventually(m, time.Minute, func() bool {
+		page, err := m.app.letters.List(m.Context(), dlq.LetterFilter{State: dlq.Open, EventID: "payment-success-10003", Group: group}, dlq.Page{})
+		if err != nil {
+			m.Fatal(err)
 		}
-		m.acknowledged(n)
+		if len(page.Items) == 1 {
+			id = page.Items[0].ID
+		}
+		return len(page.Items) == 1
+	}, "%s: a letter", strategy)
+	return id
+}
+
+// replay replays every group's letter, all at once, to the group alone. Each is
+// judged by the declared evidence.
+func (m *matrix) replay(letters map[string]uuid.UUID, verdict dlq.Verdict, outcome dlq.Outcome) {
+	m.Helper()
+	actor := access.Actor{User: "ada", Role: access.Operator, Via: "test", Reason: "six steps"}
+	started := map[string]int64{}
+	for strategy, letter := range letters {
+		plan, err := m.app.replays.Plan(m.Context(), actor, dlq.PlanRequest{Selection: dlq.Selection{LetterIDs: []uuid.UUID{letter}}, Target: dlq.ToGroup})
+		if err == nil && first(plan.Verdicts) != verdict {
+			m.Errorf("%s: verdicts %v, want %v", strategy, plan.Verdicts, verdict)
+		}
+		if err == nil {
+			err = m.app.replays.Start(m.Context(), actor, plan.ID)
+		}
+		if err != nil {
+			m.Fatalf("%s: %v", strategy, err)
+		}
+		started[strategy] = plan.ID
+	}
+	for strategy, id := range started {
+		var r dlq.Replay
+		testkit.Eventually(m, time.Minute, func() bool {
+			var err error
+			r, err = m.app.replays.Get(m.Context(), id)
+			return err == nil && r.State == dlq.Done
+		}, "%s: replay R-%d is done", strategy, id)
+		if first(r.Outcomes) != outcome {
+			m.Errorf("%s: outcomes %v, want %v", strategy, r.Outcomes, outcome)
+		}
 	}
 }
 
@@ -361,7 +392,7 @@ func finished(a *app, group string) int64 {
 	return *g.Consumed + *g.Duplicates
 }
 
-// matrixKafka is Kafka, with drains and replays of the console.
+// matrixKafka is a topic that all groups read.
 type matrixKafka struct {
 	addr, topic string
 	client      *kgo.Client
@@ -372,7 +403,7 @@ func newMatrixKafka(t *testing.T) matrixBroker {
 	return &matrixKafka{addr, testkit.Topic(t, addr, "order.paid", 2), testkit.Client(t, addr)}
 }
 
-func (k *matrixKafka) cluster(*testing.T) string {
+func (k *matrixKafka) config(*testing.T, map[string]string) string {
 	return fmt.Sprintf("clusters: {c: {kafka: {brokers: [%q]}}}\nsources: [{cluster: c, pattern: %q, event_id: {header: event-id}}]", k.addr, k.topic+".DLT")
 }
 
@@ -404,46 +435,7 @@ func (k *matrixKafka) acknowledged(_ *app, group string, n int) bool {
 	return err == nil && done == int64(n)
 }
 
-func (k *matrixKafka) letter(t *testing.T, a *app, strategy, group string) any {
-	t.Helper()
-	var id uuid.UUID
-	testkit.Eventually(t, time.Minute, func() bool {
-		page, err := a.letters.List(t.Context(), dlq.LetterFilter{State: dlq.Open, EventID: "payment-success-10003", Group: group}, dlq.Page{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(page.Items) == 1 {
-			id = page.Items[0].ID
-		}
-		return len(page.Items) == 1
-	}, "%s: a letter", strategy)
-	return id
-}
-
-// replay goes to the group alone, and is judged by the declared evidence.
-func (k *matrixKafka) replay(t *testing.T, a *app, letter any, strategy string, once bool) {
-	t.Helper()
-	actor := access.Actor{User: "ada", Role: access.Operator, Via: "test", Reason: "six steps"}
-	plan, err := a.replays.Plan(t.Context(), actor, dlq.PlanRequest{Selection: dlq.Selection{LetterIDs: []uuid.UUID{letter.(uuid.UUID)}}, Target: dlq.ToGroup})
-	if err == nil {
-		err = a.replays.Start(t.Context(), actor, plan.ID)
-	}
-	if err != nil {
-		t.Fatalf("%s: %v", strategy, err)
-	}
-	var r dlq.Replay
-	testkit.Eventually(t, time.Minute, func() bool {
-		r, err = a.replays.Get(t.Context(), plan.ID)
-		return err == nil && r.State == dlq.Done
-	}, "%s: replay R-%d is done", strategy, plan.ID)
-	verdict, outcome := dlq.Safe, dlq.Applied
-	if !once {
-		verdict, outcome = dlq.AlreadyApplied, dlq.Duplicate
-	}
-	if first(plan.Verdicts) != verdict || first(r.Outcomes) != outcome {
-		t.Errorf("%s: %v became %v, want %v and %v", strategy, plan.Verdicts, r.Outcomes, verdict, outcome)
-	}
-}
+func (k *matrixKafka) again() dlq.Outcome { return dlq.Duplicate }
 
 func (k *matrixKafka) settled(*testing.T) {}
 
@@ -472,8 +464,12 @@ func newMatrixRabbit(t *testing.T, server testkit.RabbitServer) matrixBroker {
 
 func (r *matrixRabbit) queue(strategy string) string { return r.exchange + "." + strategy }
 
-func (r *matrixRabbit) cluster(t *testing.T) string {
-	return fmt.Sprintf("clusters: {c: {rabbit: {url_file: %q}}}", secretFile(t, r.server.URL))
+func (r *matrixRabbit) config(t *testing.T, groups map[string]string) string {
+	text := fmt.Sprintf("clusters: {c: {rabbit: {url_file: %q, management_url_file: %q}}}\nsources:\n", secretFile(t, r.server.URL), secretFile(t, r.server.Management))
+	for strategy, group := range groups {
+		text += fmt.Sprintf("  - {cluster: c, pattern: %q, group: %s, event_id: {message_id: true}}\n", r.queue(strategy)+".dlq", group)
+	}
+	return text
 }
 
 func (r *matrixRabbit) source(strategy string) string {
@@ -482,7 +478,7 @@ func (r *matrixRabbit) source(strategy string) string {
 
 func (r *matrixRabbit) deliver(t *testing.T, order string) {
 	t.Helper()
-	if err := r.channel.Publish(r.exchange, "", false, false, amqp.Publishing{MessageId: "payment-success-" + order, Body: orderPaid(order)}); err != nil {
+	if err := r.channel.Publish(r.exchange, "", false, false, amqp.Publishing{MessageId: "payment-success-" + order, Timestamp: time.Now(), Body: orderPaid(order)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -491,24 +487,8 @@ func (r *matrixRabbit) acknowledged(a *app, group string, n int) bool {
 	return finished(a, group) == int64(n)
 }
 
-func (r *matrixRabbit) letter(t *testing.T, _ *app, strategy, _ string) any {
-	t.Helper()
-	var letter amqp.Delivery
-	testkit.Eventually(t, time.Minute, func() bool {
-		got, ok, err := rabbitChannel(t, r.server.URL).Get(r.queue(strategy)+".dlq", true)
-		letter = got
-		return ok && err == nil
-	}, "%s: a letter", strategy)
-	return letter
-}
-
-func (r *matrixRabbit) replay(t *testing.T, _ *app, letter any, strategy string, _ bool) {
-	t.Helper()
-	l := letter.(amqp.Delivery)
-	if err := r.channel.Publish("", r.queue(strategy), true, false, amqp.Publishing{MessageId: l.MessageId, Headers: l.Headers, Body: l.Body}); err != nil {
-		t.Fatal(err)
-	}
-}
+// again: a queue has no offset that would show that the group took it.
+func (r *matrixRabbit) again() dlq.Outcome { return dlq.DuplicateExpected }
 
 // settled runs when the consumers have ended: what they had not acknowledged
 // would be back.
