@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -30,7 +31,8 @@ type rabbitBroker struct {
 	api  *rabbit.Management // nil: not configured
 
 	mu    sync.Mutex
-	asked map[string]bool // queues that are looked up one by one
+	asked map[string]bool          // queues that are looked up one by one
+	there map[sendTarget]time.Time // when targets were last seen, by exchange and key
 
 	asking sync.Mutex // one question at a time
 	conn   *amqp.Connection
@@ -47,7 +49,7 @@ func newRabbitBroker(name string, opts RabbitOptions) (*rabbitBroker, error) {
 			return nil, fmt.Errorf("URL %d is not of the form amqp://user:password@host:port/vhost", i+1) // err may quote the password
 		}
 	}
-	b := &rabbitBroker{name: name, opts: opts, asked: map[string]bool{}}
+	b := &rabbitBroker{name: name, opts: opts, asked: map[string]bool{}, there: map[sendTarget]time.Time{}}
 	var err error
 	if b.api, err = rabbit.NewManagement(opts.ManagementURL, opts.TLS, opts.URLs...); err != nil && !errors.Is(err, rabbit.ErrNoManagement) {
 		return nil, err

@@ -149,7 +149,7 @@ func (s *step) originals(ctx context.Context, c *chunk, bodies map[uuid.UUID]sto
 			continue
 		}
 		for _, sub := range it.subjects {
-			if sub.LetterID == it.letter {
+			if sub.LetterID == it.letter && sub.Published == nil { // a queue keeps no original
 				asked, letters[it.letter] = append(asked, sub), bodies[it.letter].body
 			}
 		}

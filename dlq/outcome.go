@@ -46,7 +46,7 @@ func (s *step) watch(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	w := &watch{step: s, targets: targets, drained: drained, commits: map[groupOn]kadm.OffsetResponses{}, retries: map[Route]bool{}, ready: map[int32]int64{}}
+	w := &watch{step: s, targets: targets, drained: drained, commits: map[groupOn]kadm.OffsetResponses{}, retries: map[Route]bool{}, ready: map[int32]int64{}, readQueues: s.mayReadQueues()}
 	came := false
 	for after := (pendingClaim{}); ; {
 		claims, err := w.pending(ctx, after)
@@ -72,7 +72,10 @@ type watch struct {
 	commits map[groupOn]kadm.OffsetResponses
 	retries map[Route]bool
 	ready   map[int32]int64 // messages of a target's queue that nobody has taken; -1: not known
-	marking []string        // clusters whose dead-letter ends have to be marked
+
+	readQueues bool // records of what was sent to queues are read
+
+	marking []string // clusters whose dead-letter ends have to be marked
 }
 
 type groupOn struct{ cluster, group string }
@@ -218,7 +221,7 @@ func originOfRetry(topic string) string {
 func (w *watch) readRecords(ctx context.Context, claims []pendingClaim, seen []sighting) error {
 	var ids []uuid.UUID
 	for i, c := range claims {
-		if c.Before != AlreadyApplied && seen[i].failed == nil && (seen[i].passed || seen[i].queue || c.Overdue) {
+		if c.Before != AlreadyApplied && seen[i].failed == nil && (seen[i].passed || seen[i].queue && w.readQueues || c.Overdue) {
 			ids = append(ids, c.Letter)
 		}
 	}

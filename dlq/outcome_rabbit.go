@@ -1,6 +1,22 @@
 package dlq
 
-import "context"
+import (
+	"context"
+	"time"
+)
+
+// queuesEvery is how often records of what was sent to queues are read while there
+// is more to send. Of a topic they are read when the group has passed an offset; a
+// queue says nothing of the kind.
+const queuesEvery = 5 * time.Second
+
+func (s *step) mayReadQueues() bool {
+	if s.now.waiting && time.Since(s.queuesAt) < queuesEvery {
+		return false
+	}
+	s.queuesAt = time.Now()
+	return true
+}
 
 // lookQueue asks whether the queue that the item was sent to is empty: nobody has
 // yet to take it then. An exchange has no queue of its own to ask about.

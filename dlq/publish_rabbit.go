@@ -14,6 +14,9 @@ import (
 
 // places asks whether the target is there; a queue cannot be searched later.
 func (b *rabbitBroker) places(ctx context.Context, target sendTarget) (map[int32]int64, bool, error) {
+	if b.seenLately(target) {
+		return map[int32]int64{}, true, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, brokerAnswers)
 	defer cancel()
 	ask := b.exchangeThere
@@ -22,7 +25,25 @@ func (b *rabbitBroker) places(ctx context.Context, target sendTarget) (map[int32
 		ask, name = b.queueThere, target.Topic
 	}
 	there, err := ask(ctx, name)
+	if there && err == nil {
+		b.mu.Lock()
+		if len(b.there) > mostAsked {
+			clear(b.there)
+		}
+		b.there[sendTarget{Exchange: target.Exchange, Topic: target.Topic}] = time.Now()
+		b.mu.Unlock()
+	}
 	return map[int32]int64{}, there, err
+}
+
+// thereFor is how long a target that was there counts as there. Should it have gone
+// meanwhile, what is sent comes back as unroutable.
+const thereFor = 2 * time.Second
+
+func (b *rabbitBroker) seenLately(target sendTarget) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Since(b.there[sendTarget{Exchange: target.Exchange, Topic: target.Topic}]) < thereFor
 }
 
 // rabbitSender publishes for one step, on a connection of its own, with publisher
@@ -47,7 +68,7 @@ type rabbitLink struct {
 }
 
 const (
-	inFlight  = 256     // messages that wait for their confirmation at once
+	inFlight  = 512     // messages that wait for their confirmation at once: a whole chunk
 	largeBody = 1 << 20 // from here on a message goes alone: should the broker refuse it, it is the one that was meant
 )
 

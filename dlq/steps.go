@@ -178,6 +178,7 @@ type step struct {
 	now       standing          // as last read
 	sendAt    time.Time         // by the rate nothing is sent before
 	taken     int               // items of the last chunk
+	queuesAt  time.Time         // when records of what was sent to queues were last read
 }
 
 const sqlFenceStep = `
