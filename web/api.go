@@ -69,6 +69,9 @@ func (s *Server) registerAPI(g *echo.Group) {
 	g.POST("/outbox/commands/:id/reject", s.apiOutboxDecide(false), s.allow(access.ApproveOutbox))
 	g.GET("/audit", s.apiAudit, read)
 	g.GET("/checks", s.apiChecks, read)
+	g.POST("/checks/run", s.apiChecksRun)
+	g.POST("/checks/mute", s.apiCheckMute, s.allow(access.MuteCheck))
+	g.POST("/checks/unmute", s.apiCheckUnmute, s.allow(access.MuteCheck))
 	g.GET("/openapi.json", s.apiDocument, read)
 }
 

@@ -201,6 +201,10 @@ func TestAuthMatrix(t *testing.T) {
 		"POST /api/v1/outbox/:connection/:table/rows/:id/skip":  access.SkipOutbox,
 		"POST /api/v1/outbox/commands/:id/approve":              access.ApproveOutbox,
 		"POST /api/v1/outbox/commands/:id/reject":               access.ApproveOutbox,
+
+		"POST /api/v1/checks/run":    access.RunChecks,
+		"POST /api/v1/checks/mute":   access.MuteCheck,
+		"POST /api/v1/checks/unmute": access.MuteCheck,
 	}
 	s.object(t, admin, "POST", "/api/v1/replays", planBody(id, ""))
 	seen := 0

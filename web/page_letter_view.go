@@ -108,6 +108,8 @@ func bandOf(here locale.Locale, j dlq.Judged) (headline, reason string) {
 		switch {
 		case g.Verdict == dlq.AlreadyApplied && g.ConsumedAt != nil:
 			return here.Text("band.already_applied_at", "time", here.Clock(*g.ConsumedAt)), reasonText(here, g.Reason)
+		case g.Verdict == dlq.Altered && g.Reason.MayOverride(g.Verdict):
+			return here.Text("band.altered_unsettled"), reasonText(here, g.Reason)
 		case g.Reason.Key == "reason.safe.no_record_late":
 			return here.Text(key), here.Text("reason.safe.no_record_late", "group", g.Group)
 		}
