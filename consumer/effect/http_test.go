@@ -18,6 +18,7 @@ import (
 
 	"oncemore/consumer"
 	"oncemore/consumer/effect"
+	"oncemore/consumer/mysqlstore"
 )
 
 // call makes one call without a store: the HTTP effect does not look at the transaction.
@@ -469,5 +470,21 @@ func TestHTTPWithStore(t *testing.T) {
 	}
 	if got := b.query(t, "select count(*)::text from mq_consume_record"); got != "1" || s.calls.Load() != 2 {
 		t.Errorf("%s records, %d calls, want 1 and 2", got, s.calls.Load())
+	}
+}
+
+// The call is the same whatever store the consumer has, and BatchSize with it.
+func TestHTTPOnAnyStore(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if calls++; r.Header.Get("Idempotency-Key") != "evt-1" {
+			t.Errorf("key %q", r.Header.Get("Idempotency-Key"))
+		}
+	}))
+	t.Cleanup(server.Close)
+	e := effect.On[mysqlstore.Tx](newHTTP(t, effect.HTTPConfig{Base: server.URL, Path: "/points"}, nil))
+	if err := e.Handler()(t.Context(), nil, paid("evt-1", `{}`)); err != nil || calls != 1 || e.BatchSize() != 1 {
+		t.Errorf("%d calls, batches of %d: %v", calls, e.BatchSize(), err)
 	}
 }
