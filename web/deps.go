@@ -35,6 +35,8 @@ type Deps struct {
 	Dialects  *dialect.Set              // how headers are read; nil: the embedded ones
 	Drained   func() []dlq.SourceStatus // how far this process's drains are; nil: it has none
 
+	Reconcile Reconciliation
+
 	Retention *dlq.Retention // of letters
 	Links     []Link         // to traces and logs; may be empty
 

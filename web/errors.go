@@ -20,6 +20,7 @@ import (
 	"oncemore/internal/check"
 	"oncemore/internal/fleet"
 	"oncemore/internal/outboxes"
+	"oncemore/reconcile"
 )
 
 // fieldError is input that the request itself got wrong: a parameter, or a field
@@ -89,6 +90,18 @@ var problems = []struct {
 	{sentinel(dlq.ErrBadSelection), problem{http.StatusUnprocessableEntity, "error.bad_selection", "Name letters by id or by filter"}},
 	{kind[*dlq.ErrBadOverride](), problem{http.StatusUnprocessableEntity, "error.bad_override", "An override cannot be taken"}},
 	{kind[*dlq.ErrTooManyLetters](), problem{http.StatusUnprocessableEntity, "error.too_many_letters", "The selection holds too many letters"}},
+	{sentinel(reconcile.ErrNoJob), notFound},
+	{sentinel(reconcile.ErrNoRun), notFound},
+	{sentinel(reconcile.ErrNoBreak), notFound},
+	{sentinel(reconcile.ErrWindow), problem{http.StatusUnprocessableEntity, "error.run_window", "The window cannot be run"}},
+	{sentinel(reconcile.ErrPlan), problem{http.StatusUnprocessableEntity, "error.run_plan", "The plan does not fit the job"}},
+	{sentinel(reconcile.ErrOwnRun), problem{http.StatusForbidden, "error.own_run", "Somebody else signs a run that you prepared"}},
+	{sentinel(reconcile.ErrNotSignable), problem{http.StatusConflict, "error.not_signable", "The run cannot be signed as it is"}},
+	{sentinel(reconcile.ErrChecklist), problem{http.StatusUnprocessableEntity, "error.checklist", "Every point of the checklist has to be confirmed"}},
+	{sentinel(reconcile.ErrSealBroken), problem{http.StatusConflict, "error.seal_broken", "The run is not what was sealed, or not what was shown"}},
+	{sentinel(reconcile.ErrBreakState), problem{http.StatusConflict, "error.break_state", "The break is in another state"}},
+	{sentinel(reconcile.ErrReasonCode), problem{http.StatusUnprocessableEntity, "error.reason_code", "There is no such reason code"}},
+	{sentinel(reconcile.ErrFile), problem{http.StatusUnprocessableEntity, "error.file", "The file cannot be kept"}},
 	{sentinel(ErrAccountExists), problem{http.StatusConflict, "error.account_exists", "An account of that name exists"}},
 	{sentinel(ErrLastAdmin), problem{http.StatusConflict, "error.last_admin", "The last admin that can sign in stays one"}},
 	{sentinel(ErrBadName), problem{http.StatusUnprocessableEntity, "error.bad_name", "The name is not valid"}},

@@ -259,7 +259,8 @@ func (a *app) webDeps(more extras) web.Deps {
 	}
 	return web.Deps{
 		Pool: a.pool, Letters: a.letters, Faults: a.faults, Judge: a.judge, Origins: a.origins, Replays: a.replays, Revisions: a.revisions,
-		Overview: a.overview, Fleet: a.fleet, Drained: a.drained, Outboxes: a.outboxes,
+		Reconcile: web.Reconciliation{Jobs: a.reconcile.jobs, Runs: a.reconcile.runs, Breaks: a.reconcile.breaks},
+		Overview:  a.overview, Fleet: a.fleet, Drained: a.drained, Outboxes: a.outboxes,
 		Bulks: a.bulks, Searches: a.searches, Retention: a.retention, Links: a.links(),
 		Dialects: a.dialects, Registries: a.registries,
 		Environment: a.conf.Environment, Clusters: names, Version: versionText(),
