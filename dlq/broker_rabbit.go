@@ -22,6 +22,10 @@ type RabbitOptions struct {
 	// it queues are drained by their full names only, and what a replay to an
 	// exchange reaches is not known.
 	ManagementURL string
+
+	// KeepExpiration sends a message's own time to live again with a replay, which
+	// may let it expire before a consumer sees it.
+	KeepExpiration bool
 }
 
 // rabbitBroker is a cluster of RabbitMQ.

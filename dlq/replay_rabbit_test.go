@@ -196,6 +196,30 @@ func TestUnknownBindingsAreNoPermission(t *testing.T) {
 	}
 }
 
+// The expiration goes again only where the config says so.
+func TestExpirationIsKeptOnPurpose(t *testing.T) {
+	t.Parallel()
+	set := loadDialects(t)
+	dead := amqp.Delivery{MessageId: "e-1", Headers: amqp.Table{"x-first-death-queue": "q", "x-death": []any{amqp.Table{
+		"count": int64(1), "reason": "rejected", "queue": "q", "exchange": "", "routing-keys": []any{"q"}, "original-expiration": "60000"}}}}
+	fields, err := amqpform.Fields(dead.Headers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := Body{Value: []byte("{}"), Headers: typedHeaders(fields), AMQP: amqpform.Envelope(dead)}
+	for keep, want := range map[bool]string{false: "", true: "60000"} {
+		b, err := newRabbitBroker("shop", RabbitOptions{URLs: []string{"amqp://u:p@h/"}, KeepExpiration: keep})
+		if err != nil {
+			t.Fatal(err)
+		}
+		it := &sendItem{no: 1}
+		b.compose(it, composing{dialects: set, replay: 7, target: sendTarget{Topic: "q"}, stored: storedBody{body: body, dialect: "rabbitmq-xdeath"}, body: body, from: fromLetter})
+		if it.message == nil || it.message.rabbit.publishing.Expiration != want {
+			t.Errorf("kept %v: %+v, %+v", keep, it.leftOut, it.message)
+		}
+	}
+}
+
 // What the broker does not take stays open as not sent, with its reason.
 func TestQueuesThatDoNotTake(t *testing.T) {
 	t.Parallel()

@@ -56,7 +56,7 @@ func rabbitOptions(r *config.Rabbit) (opts dlq.RabbitOptions, err error) {
 	if err != nil {
 		return opts, err
 	}
-	opts.URLs = []string{url}
+	opts.URLs, opts.KeepExpiration = []string{url}, r.KeepExpiration
 	if r.ManagementURL.Set() {
 		opts.ManagementURL, err = r.ManagementURL.Value()
 	}

@@ -68,8 +68,9 @@ type SASL struct {
 
 // Rabbit is how to reach a RabbitMQ broker.
 type Rabbit struct {
-	URL           Secret
-	ManagementURL Secret
+	URL            Secret
+	ManagementURL  Secret
+	KeepExpiration bool // replays send a message's own expiration again
 }
 
 // Connection is a named business database. The console reads it in read-only

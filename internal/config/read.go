@@ -140,7 +140,7 @@ func readSASL(n node) *SASL {
 
 func readRabbit(n node) *Rabbit {
 	r := &Rabbit{}
-	f := fields{}
+	f := fields{"keep_expiration": func(n node) { n.Yes(&r.KeepExpiration) }}
 	secret(f, "url", &r.URL)
 	secret(f, "management_url", &r.ManagementURL)
 	n.Object(f)
