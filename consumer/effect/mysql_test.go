@@ -200,16 +200,10 @@ func TestMySQLCountsTheSameParameters(t *testing.T) {
 	defer conn.Close()
 	pieces := []string{
 		"1", "':x ?'", `'\':x'`, `"\":x '"`, "'a' ':x'", `''':x'`, "(select 1 as `:x`)", "/* :x /* :y */ 1", "1 # :x ?\n", "1 -- :x\n", "1--:n", "1---1",
-		":a", ":b.c + 1", "@v := :n", ":$", "cast(:n as signed)", `json_extract('{"a:b":1}', '$.x')`, "-:n", "_utf8mb4':x'", "x'41'", "a$b from (select 1 as a$b) d$ where :n = 1 union select 0",
+		":a", ":b.c + 1", "@v := :n", ":$", "cast(:n as signed)", `json_extract('{"a:b":1}', '$.x')`, "-:n", "_utf8mb4':x'", "x'41'", "(select a$b from (select 1 as a$b) d$ where :n = 1)",
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		text := rapid.SampledFrom(pieces).Draw(rt, "last")
-		for _, piece := range rapid.SliceOfN(rapid.SampledFrom(pieces[:len(pieces)-1]), 0, 8).Draw(rt, "pieces") {
-			text = piece + ", " + text
-		}
-		if strings.Contains(text, "union") {
-			text = text[strings.LastIndex(text, ", ")+2:]
-		}
+		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 8).Draw(rt, "pieces"), ", ")
 		e, err := effect.NewMySQL("select "+text, nil)
 		if err != nil {
 			rt.Fatal(err)
