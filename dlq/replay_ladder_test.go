@@ -151,14 +151,8 @@ func TestFailuresStopAReplay(t *testing.T) {
 		}
 		return applies(s, group, rec)
 	}, s.topic, points+".replay")
-	id := s.paced(all, Pace{Ladder: []int{4}, StopShare: 50, Rate: 50})
-	p := s.until(id, "stops by itself", func(p Replay) bool {
-		return paused(p) && p.PausedBy == "stop_rule" || p.Outcomes[FailedAgain] == 4 && paused(p)
-	})
-	if p.PausedBy == "rung" { // the rung was through before the first failure was told
-		s.must(nil, s.replays.Resume(t.Context(), ada, id))
-		p = s.until(id, "stops by itself", func(p Replay) bool { return paused(p) && p.PausedBy == "stop_rule" })
-	}
+	id := s.paced(all, Pace{Ladder: []int{4}, Automatic: true, StopShare: 50}) // the rung waits for its outcomes
+	p := s.until(id, "stops by itself", func(p Replay) bool { return paused(p) && p.PausedBy == "stop_rule" })
 	if p.Failed == 0 || p.Waiting == 0 || p.Wait.Key != "reason.wait.stopped" {
 		t.Fatalf("failed %d, waiting %d, %+v", p.Failed, p.Waiting, p.Wait)
 	}
