@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -24,6 +25,8 @@ type Spring struct {
 	Postgres    string // address of the database with its schema.sql
 	Topic       string
 	Group       string
+	Rabbit      string        // address of RabbitMQ, for Queue
+	Queue       string        // queue of RabbitMQ that is read instead of topics; "": none
 	Promo       string        // topic with non-blocking retries; "": none
 	Concurrency int           // consumers, at most one a partition; 0 is 1
 	Retry       time.Duration // first pause; 0 is the application's default
@@ -47,6 +50,9 @@ func (s Spring) Command(ctx context.Context) (*exec.Cmd, error) {
 	}
 	if s.Retry > 0 {
 		cmd.Env = append(cmd.Env, "RETRY="+strconv.FormatInt(s.Retry.Milliseconds(), 10))
+	}
+	if s.Queue != "" {
+		cmd.Env = append(cmd.Env, "KAFKA=false", "QUEUE="+s.Queue, "SPRING_RABBITMQ_ADDRESSES="+strings.TrimSuffix(s.Rabbit, "/"))
 	}
 	cmd.Env = append(cmd.Env, database...)
 	return cmd, nil

@@ -53,8 +53,8 @@ type shop struct {
 	topic, promo, group string
 }
 
-// setupShop needs the jar that make interop has built and named.
-func setupShop(t *testing.T) *shop {
+// jar is the Spring application, which make interop has built and named.
+func jar(t *testing.T) string {
 	t.Helper()
 	jar := os.Getenv("ONCEMORE_INTEROP")
 	if jar == "" {
@@ -63,7 +63,13 @@ func setupShop(t *testing.T) *shop {
 	if _, err := exec.LookPath("java"); err != nil {
 		t.Fatalf("ONCEMORE_INTEROP is set, but there is no Java: %v", err)
 	}
-	broker := testkit.Kafka(t)
+	return jar
+}
+
+func setupShop(t *testing.T) *shop {
+	t.Helper()
+	app := interop.Spring{Jar: jar(t), Kafka: testkit.Kafka(t), Retry: 50 * time.Millisecond}
+	broker := app.Kafka
 	s := &shop{T: t, kafka: testkit.Client(t, broker), topic: testkit.Name("orders.paid"), promo: testkit.Name("orders.promo"), group: testkit.Name("points-service")}
 	for _, topic := range []string{s.topic, s.topic + ".DLT", s.promo, s.promo + "-retry-0", s.promo + "-retry-1", s.promo + "-retry-2", s.promo + "-dlt"} {
 		testkit.MakeTopic(t, broker, topic, 2)
@@ -71,7 +77,8 @@ func setupShop(t *testing.T) *shop {
 	database := pgtest.Empty(t)
 	s.db = pgtest.Open(t, database)
 	s.makeTables()
-	s.startSpring(interop.Spring{Jar: jar, Kafka: broker, Postgres: database, Topic: s.topic, Group: s.group, Promo: s.promo, Retry: 50 * time.Millisecond})
+	app.Postgres, app.Topic, app.Group, app.Promo = database, s.topic, s.group, s.promo
+	s.startSpring(app)
 	since := time.Now().Add(-24 * time.Hour).UTC().Format(time.RFC3339)
 	config := fmt.Sprintf(springConfig, broker, s.topic+".DLT", s.promo+"-dlt", s.group, since, s.promo+"-retry-0")
 	s.console = startConsole(t, config, "CONSOLE_DATABASE_URL="+pgtest.Empty(t), "SHOP_DATABASE_URL="+database)

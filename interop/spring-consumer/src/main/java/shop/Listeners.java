@@ -25,7 +25,7 @@ public class Listeners {
       this.group = group;
     }
 
-    @KafkaListener(id = "paid", topics = "${topic}", groupId = "${group}", concurrency = "${concurrency}")
+    @KafkaListener(id = "paid", autoStartup = "${kafka}", topics = "${topic}", groupId = "${group}", concurrency = "${concurrency}")
     void on(ConsumerRecord<String, OrderPaid> record, Acknowledgment ack) {
       handler.handle(group, record.value());
       ack.acknowledge();
