@@ -103,7 +103,7 @@ func problemTexts(here locale.Locale, o *payload.Opened, hide bool) []string {
 func viewNote(here locale.Locale, o *payload.Opened, asked string, shown bodyView) string {
 	broken := 0
 	if shown.name == payload.Text {
-		broken = brokenBytes(shown.content)
+		broken = brokenBytes(cutBytes(shown.content, shownText))
 	}
 	switch {
 	case asked == payload.JSON && shown.name == payload.Text:

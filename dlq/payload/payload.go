@@ -187,7 +187,8 @@ func (o *Opened) Best() string {
 	if first := o.Views()[0]; first != Text {
 		return first
 	}
-	if brokenBytes(o.Inflated) > len(o.Inflated)/10 {
+	head := o.Inflated[:min(len(o.Inflated), looksLike)]
+	if brokenBytes(head) > len(head)/10 {
 		return Hex
 	}
 	return Text
@@ -208,6 +209,9 @@ func (o *Opened) Content(view string) (content []byte, isJSON bool) {
 	}
 	return o.Document, true
 }
+
+// looksLike is how much of a body is looked at to tell text from bytes.
+const looksLike = 64 << 10
 
 // brokenBytes counts what is no text in UTF-8.
 func brokenBytes(value []byte) int {

@@ -90,7 +90,7 @@ func TestBombs(t *testing.T) {
 	t.Parallel()
 	zeros := func(w io.WriteCloser) {
 		chunk := make([]byte, 1<<20)
-		for range 256 {
+		for range payload.MaxInflated>>20 + 1 {
 			w.Write(chunk) //nolint:errcheck // into a buffer
 		}
 		w.Close() //nolint:errcheck
@@ -234,7 +234,7 @@ func TestLargeBodiesAreBounded(t *testing.T) {
 		o := open(t, payload.Input{Value: value})
 		content, _ := o.Content(o.Best())
 		text, _ := payload.Indent(content, 64<<10)
-		if took := time.Since(begin); took > 10*time.Second || len(text) > 64<<10 {
+		if took := time.Since(begin); took > time.Minute || len(text) > 64<<10 {
 			t.Errorf("%s: %s, %d bytes are shown", name, took, len(text))
 		}
 	}
