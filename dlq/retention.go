@@ -320,3 +320,25 @@ func (r *Retention) Run(ctx context.Context, every time.Duration) {
 		}
 	}
 }
+
+const sqlKeptMonths = `SELECT month, open_n FROM letter_month_kept WHERE open_n > 0 ORDER BY month`
+
+// KeptMonths lists the months that are due and stay because letters of them are
+// open, such as "2026-05 (12)".
+func KeptMonths(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+	rows, err := pool.Query(ctx, sqlKeptMonths)
+	if err != nil {
+		return nil, fmt.Errorf("query kept months: %w", err)
+	}
+	var kept []string
+	var month time.Time
+	var open int64
+	_, err = pgx.ForEachRow(rows, []any{&month, &open}, func() error {
+		kept = append(kept, fmt.Sprintf("%s (%d)", month.Format("2006-01"), open))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read kept months: %w", err)
+	}
+	return kept, nil
+}

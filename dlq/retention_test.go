@@ -116,6 +116,9 @@ func TestAMonthWithOpenLettersStaysAndSaysSo(t *testing.T) {
 	if kept == nil || kept.OpenN != 1 || kept.Why == "" || kept.FoundAt == nil || kept.DropAt.After(time.Now()) {
 		t.Fatalf("%+v, want the month with its open letter", kept)
 	}
+	if kept, err := KeptMonths(t.Context(), o.pool); err != nil || len(kept) != 1 || kept[0] != monthsAgo(3).Format("2006-01")+" (1)" {
+		t.Errorf("%v, %v", kept, err)
+	}
 	b := newBulks(t, o.seed, 0)
 	if _, err := b.Discard(t.Context(), operator, BulkRequest{Selection: Selection{Filter: &LetterFilter{Until: monthsAgo(2)}}}); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"oncemore/consumer"
 	"oncemore/consumer/rabbit"
 	"oncemore/consumer/redisfilter"
+	"oncemore/dlq"
 	"oncemore/internal/check"
 	"oncemore/internal/config"
 	"oncemore/migrations"
@@ -91,7 +92,7 @@ func printFinding(out io.Writer, f check.Finding) {
 func checkConfig(ctx context.Context, conf *config.Config) []check.Finding {
 	business := newConnections(conf.Connections)
 	defer business.close()
-	in := check.Input{Pending: migrations.Pending, URLs: conf.URLs, ReplayWindow: conf.Retention.Letters}
+	in := check.Input{Pending: migrations.Pending, Kept: dlq.KeptMonths, URLs: conf.URLs, ReplayWindow: conf.Retention.Letters}
 	if pool, err := consolePool(ctx, conf); err == nil {
 		defer pool.Close()
 		in.Console = pool

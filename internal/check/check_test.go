@@ -378,6 +378,12 @@ func TestConsumerFaults(t *testing.T) {
 		"no month": {func(t *testing.T, in *check.Input) {
 			exec(t, in.Console, "do $$ begin execute 'drop table dead_letter_body_' || to_char(now() at time zone 'UTC' + interval '1 month', 'YYYYMM'); end $$")
 		}, []string{"console.months.missing"}},
+		"a month is kept": {func(_ *testing.T, in *check.Input) {
+			in.Kept = func(context.Context, *pgxpool.Pool) ([]string, error) { return []string{"2026-05 (12)"}, nil }
+		}, []string{"console.kept.open"}},
+		"kept months are not known": {func(_ *testing.T, in *check.Input) {
+			in.Kept = func(context.Context, *pgxpool.Pool) ([]string, error) { return nil, errors.New("broke") }
+		}, []string{"console.kept.unknown"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -91,6 +91,23 @@ func (r *run) months(ctx context.Context, pool *pgxpool.Pool) {
 	default:
 		r.say("console.months.ok", subjectConsole, nil)
 	}
+	r.keptMonths(ctx, pool)
+}
+
+// keptMonths are due to be dropped and stay, because letters of them are open.
+func (r *run) keptMonths(ctx context.Context, pool *pgxpool.Pool) {
+	if r.in.Kept == nil {
+		return
+	}
+	kept, err := r.in.Kept(ctx, pool)
+	switch {
+	case err != nil:
+		r.say("console.kept.unknown", subjectConsole, nil, reason(err))
+	case len(kept) > 0:
+		r.say("console.kept.open", subjectConsole, values{"months": strings.Join(kept, ", ")})
+	default:
+		r.say("console.kept.none", subjectConsole, nil)
+	}
 }
 
 var errNoPool = errors.New("no connection is configured")

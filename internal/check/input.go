@@ -13,8 +13,9 @@ import (
 
 // Input is everything the checks look at, taken from the config.
 type Input struct {
-	Console     *pgxpool.Pool                                     // nil: not configured
-	Pending     func(context.Context, *pgxpool.Pool) (int, error) // migrations.Pending
+	Console     *pgxpool.Pool                                          // nil: not configured
+	Pending     func(context.Context, *pgxpool.Pool) (int, error)      // migrations.Pending
+	Kept        func(context.Context, *pgxpool.Pool) ([]string, error) // dlq.KeptMonths
 	Connections []Connection
 	Redis       []Redis
 	Clusters    []Cluster

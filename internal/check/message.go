@@ -28,6 +28,10 @@ var messages = map[string]message{
 	"console.months.ok":          {Passed, "console", "Letters of this month and the next have a partition.", "", ""},
 	"console.months.missing": {Critical, "console", "There is no partition for letters of {months}.",
 		"Letters of that time cannot be stored: draining stops.", "Start console serve, which adds months ahead of time, or run console migrate."},
+	"console.kept.none": {Passed, "console", "No month of letters is kept beyond its time.", "", ""},
+	"console.kept.open": {Warning, "console", "Letters of {months} are open beyond their time.",
+		"These months are not dropped while letters of them are open or replaying.", "Resolve or discard them; a fault can be discarded by age."},
+	"console.kept.unknown":   {NotChecked, "console", "Whether months of letters are kept beyond their time could not be looked at.", "", "Mend the database, then check again."},
 	"console.months.unknown": {NotChecked, "console", "Partitions for letters could not be looked at.", "", "Mend the database, then check again."},
 
 	"connection.reach.ok": {Passed, "connection", "Connection {name} answers.", "", ""},
