@@ -151,8 +151,22 @@ func pages() map[string]templ.Component {
 		"login":      views.LoginPage(views.Login{Frame: views.Frame{Title: "Sign in", Theme: "auto"}, Name: "ada", Return: "/faults", Error: "The name or the password is wrong.", Accounts: []views.Account{{Name: "admin", Role: "admin", Password: "p"}}}),
 		"problem":    views.ProblemPage(views.Problem{Frame: frame(), Status: 500, Headline: "This page could not be loaded", Unchanged: true, RequestID: "r1", Back: "/", BackLabel: "Back", Retry: "/faults"}),
 		"checks": views.CheckListPage(views.CheckList{Frame: frame(), Summary: "1 finding is open.", Worst: "warning",
-			Open:   []views.CheckRow{{Severity: "warning", Sentence: "On main a record may be on one broker only.", Meaning: "It may be lost.", Mend: "Set replication to 3.", Evidence: []string{"order.paid: 1"}, CheckedAt: now, Since: at}},
-			Passed: []views.CheckRow{{Severity: "passed", Sentence: "Cluster main answers.", CheckedAt: now, Since: at}}}),
+			Filter: views.FilterBar{Action: "/checks"}, May: true, CanRun: true, Said: "The checks were run.", Untils: []ui.Option{{Value: "7d", Label: "In a week"}}, Filtered: true,
+			Muted:  []views.CheckRow{{ID: "check-2", Code: "c", Subject: "s", History: "/checks?code=c#check-2", Severity: "warning", Sentence: "Muted.", Muted: "Muted until", CheckedAt: now, Since: at}},
+			Open:   []views.CheckRow{{ID: "check-0", Code: "c", Subject: "s", History: "/checks?code=c#check-0", Reason: "typed", Severity: "warning", Sentence: "On main a record may be on one broker only.", Meaning: "It may be lost.", Mend: "Set replication to 3.", Evidence: []string{"order.paid: 1"}, CheckedAt: now, Since: at}},
+			Passed: []views.CheckRow{{ID: "check-1", Changes: []views.CheckChange{{Severity: "warning", Sentence: "It was not.", At: at}}, Severity: "passed", Sentence: "Cluster main answers.", CheckedAt: now, Since: at}}}),
+		"alerts": views.AlertListPage(views.AlertList{Frame: frame(), Summary: "1 alert", Worst: "critical", Trouble: "1 rule could not look", May: true, Error: "x",
+			Lasting: []views.AlertRow{{ID: 7, Severity: "critical", Rule: "Messages lost", Text: "7 messages", Href: "/sources", Since: at}, {ID: 8, Severity: "note", Rule: "r", Text: "t", Since: at, AckedBy: "ada", AckedAt: &at, AckReason: "known"}},
+			Over:    []views.AlertRow{{ID: 6, Severity: "warning", Rule: "r", Text: "t", Since: at, Ended: &now}}}),
+		"no alerts": views.AlertListPage(views.AlertList{Frame: frame(), Summary: "All rules have looked."}),
+		"alert settings": views.SettingsAlertsPage(views.SettingsAlerts{Frame: frame(), Tabs: []ui.Tab{{Label: "Alerts", Href: "/settings/alerts", Current: true}}, May: true, Said: "On its way.",
+			Rules:      []views.RuleRow{{Name: "Gap", Severity: "critical", LookedAt: &at}, {Name: "Age", Severity: "warning", Error: "silent", Since: &at}, {Name: "New", Severity: "note"}},
+			Channels:   []views.ChannelRow{{Name: "ops", Type: "slack", Language: "en", Least: "warning", Last: &views.DeliveryRow{State: "failed", Error: "403", At: at}}, {Name: "mail", Type: "email", Language: "zh-Hans", Rules: "Gap"}},
+			Deliveries: []views.DeliveryRow{{Channel: "ops", Kind: "firing", Alerts: 3, State: "failed", Tries: 15, Error: "403", At: at}, {Channel: "ops", Kind: "test", State: "sent", At: at}}}),
+		"evidence settings": views.SettingsEvidencePage(views.SettingsEvidence{Frame: frame(), Tabs: []ui.Tab{{Label: "Evidence", Href: "/settings/evidence", Current: true}},
+			Groups: []views.EvidenceRow{{Group: "points", Ours: true, Connection: "shop", Table: "t", Columns: "event_id", Where: "status = 1", Since: &at, Kept: "90 d", Effect: "local", Order: "key"}, {Group: "legacy", Effect: "external", Window: "1 d"}},
+			Try:    views.EvidenceTry{Groups: []ui.Option{{Value: "points", Label: "points"}}, Group: "points", Event: "e", Verdict: "noop", Text: "Record", Took: "1 ms"},
+			Find:   views.EvidenceFind{May: true, Connections: []ui.Option{{Value: "shop", Label: "shop"}}, Connection: "shop", Proposals: []views.EvidenceProposal{{Table: "t", Facts: []string{"f"}, YAML: "groups:"}}}}),
 		"overview":  views.OverviewPage(views.Overview{Frame: frame(), Headline: "All quiet", At: now, Answers: []views.Answer{{Label: "Lost", Hue: "go", Icon: "circle-check", Value: "None", Href: "/sources"}}, Chart: views.Chart{Hours: []views.ChartHour{{At: at, Arrived: 3, Resolved: 1}, {At: now, Arrived: 1}}}, Faults: rows, Waiting: []views.Task{{Title: "Approve replay R-413", Href: "/replays/413/plan", Link: "Review", Icon: "user-check"}}, Ages: []views.AgeRow{{Source: "order.paid.DLT", Broker: "Kafka", Href: "/letters", Cells: []views.AgeCell{{N: "21", Heat: 3}, {N: "0"}, {N: "0"}}}}, Replays: []views.ReplayRow{replay}}),
 		"faults":    views.FaultListPage(views.FaultList{Frame: frame(), OpenFaults: 1, OpenLetters: 188, Tabs: []ui.Tab{{Label: "Open", Href: "?state=open", Count: "1", Current: true}}, Filter: views.FilterBar{Action: "/faults", Choices: []ui.Choice{{Name: "source", Label: "Source", Value: "a", Options: []ui.Option{{Value: "a", Label: "a"}}}}, Clear: "/faults"}, Rows: rows, Total: 1, Replay: form(), Caption: "Open faults"}),
 		"no faults": views.FaultListPage(views.FaultList{Frame: frame(), Empty: views.Empty{Text: "No open faults.", Href: "/sources", Link: "Sources"}, Replay: form()}),
@@ -262,7 +276,7 @@ func checkForms(t *testing.T, doc *html.Node) {
 	for _, f := range all(doc, tag(atom.Form)) {
 		method, action := attr(f, "method"), attr(f, "action")
 		get := method == "" || method == "get"
-		if get && !slices.Contains([]string{"/search", "/faults", "/letters", "/outbox", "/audit", ""}, action) {
+		if get && !slices.Contains([]string{"/search", "/faults", "/letters", "/outbox", "/audit", "/checks", "/settings/evidence", ""}, action) {
 			t.Errorf("form %q changes something by GET", action)
 		}
 	}
@@ -545,7 +559,7 @@ func TestTheMenuHasNoDeadEnds(t *testing.T) {
 		for _, a := range all(n, tag(atom.A)) {
 			got = append(got, attr(a, "href"))
 		}
-		if want := []string{"/", "/faults", "/letters", "/replays", "/consumers", "/outbox", "/checks", "/audit"}; !slices.Equal(got, want) {
+		if want := []string{"/", "/faults", "/letters", "/replays", "/consumers", "/outbox", "/checks", "/audit", "/settings"}; !slices.Equal(got, want) {
 			t.Errorf("the menu leads to %v", got)
 		}
 	}
