@@ -69,7 +69,7 @@ FROM letter_occurrence o JOIN letter_source s ON s.id = o.source_id
 WHERE o.letter_id = @id ORDER BY o.at, o."offset" LIMIT 200`
 
 const sqlLetterReplays = `
-SELECT r.id, r.state, r.created_by, r.created_at, i.no, i.state, i.sent_at, coalesce(t.topic, ''),
+SELECT r.id, r.state, r.created_by, r.created_at, i.no, i.state, i.sent_at, coalesce(CASE WHEN t.exchange = '' THEN t.topic ELSE t.exchange || ' → ' || t.topic END, ''),
   i.sent_partition, i.sent_offset, i.bytes_from, i.reason, i.reason_key, i.reason_args
 FROM replay_item_letter l
 JOIN replay_item i ON i.replay_id = l.replay_id AND i.no = l.no

@@ -63,7 +63,7 @@ func (f ItemFilter) condition() (sql string, args pgx.NamedArgs, err error) {
 }
 
 const sqlItemPage = `
-SELECT i.no, i.item_key, i.verdict, i.state, i.sent_at, t.topic, i.sent_partition, i.sent_offset, coalesce(i.bytes_from, 0),
+SELECT i.no, i.item_key, i.verdict, i.state, i.sent_at, CASE WHEN t.exchange = '' THEN t.topic ELSE t.exchange || ' → ' || t.topic END, i.sent_partition, i.sent_offset, coalesce(i.bytes_from, 0),
   i.reason, i.reason_key, i.reason_args, b.key, i.revision,
   array(SELECT l.letter_id FROM replay_item_letter l WHERE l.replay_id = i.replay_id AND l.no = i.no ORDER BY l.letter_id)
 FROM replay_item i

@@ -152,7 +152,7 @@ func scanReplay(row pgx.CollectableRow) (Replay, error) {
 }
 
 const sqlReplayTargets = `
-SELECT t.replay_id, t.cluster, t.topic, array(
+SELECT t.replay_id, t.cluster, CASE WHEN t.exchange = '' THEN t.topic ELSE t.exchange || ' → ' || t.topic END, array(
   SELECT coalesce(g.name, '') FROM unnest(t.groups) u(id) LEFT JOIN letter_name g ON g.id = u.id ORDER BY 1),
   coalesce((SELECT jsonb_object_agg(coalesce(g.name, ''), v.value) FROM jsonb_each(t.verdicts) v
     LEFT JOIN letter_name g ON g.id = v.key::int), '{}')
