@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -187,6 +188,8 @@ type replayRow struct {
 	stateBy   *string
 	stateAt   time.Time
 
+	detail map[string]any // of the command, for its audit row
+
 	pace               Pace
 	rung, nextNo, sent int
 	pausedBy           *int16
@@ -239,10 +242,9 @@ func (r *Replays) command(ctx context.Context, actor access.Actor, act access.Ac
 		if err != nil || !changed {
 			return err
 		}
-		return audit.Write(ctx, tx, actor, audit.Entry{
-			Action: "replay." + did, Target: fmt.Sprintf("replay/%d", id),
-			Detail: map[string]any{"digest": hex.EncodeToString(p.digest), "items": p.total, "state_before": p.state.String()},
-		})
+		detail := map[string]any{"digest": hex.EncodeToString(p.digest), "items": p.total, "state_before": p.state.String()}
+		maps.Copy(detail, p.detail)
+		return audit.Write(ctx, tx, actor, audit.Entry{Action: "replay." + did, Target: fmt.Sprintf("replay/%d", id), Detail: detail})
 	})
 	if err != nil {
 		return fmt.Errorf("replay %d: %w", id, err)

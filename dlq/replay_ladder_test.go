@@ -317,6 +317,9 @@ func TestAnApprovalHoldsForWhatWasSeen(t *testing.T) {
 	if err := s.replays.Start(t.Context(), ada, plan.ID); !errors.Is(err, ErrApprovalVoid) {
 		t.Errorf("another set than was approved: %v", err)
 	}
+	if n := s.count(`SELECT count(*) FROM audit_log WHERE action = 'replay.paced' AND detail->'pace'->>'rate' = '1000' AND detail->'pace_before'->>'rate' = '10'`); n != 1 {
+		t.Errorf("%d audit rows of the change", n)
+	}
 	if n := s.count(`SELECT count(*) FROM audit_log WHERE action = 'replay.approval_voided'`); n != 3 {
 		t.Errorf("%d audit rows of voided approvals", n)
 	}

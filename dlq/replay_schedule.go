@@ -134,6 +134,7 @@ func (r *Replays) SetPace(ctx context.Context, actor access.Actor, id int64, pac
 		default:
 			return false, p.conflict(id)
 		}
+		p.detail = map[string]any{"pace": pace, "pace_before": p.pace}
 		if _, err := tx.Exec(ctx, sqlSetPace, pgx.NamedArgs{"id": id, "pace": pace.bytes()}); err != nil {
 			return false, err
 		}
