@@ -32,9 +32,28 @@ type watchtower struct {
 func setupWatchtower(t *testing.T, change ...func(*web.Deps)) *watchtower {
 	t.Helper()
 	w := &watchtower{}
+	w.shop = setupShop(t, append([]func(*web.Deps){w.wire(t)}, change...)...)
+	return w
+}
+
+// withAlerts adds alerts to a site: one that lasts.
+func withAlerts(t *testing.T) func(*web.Deps) {
+	w := &watchtower{found: []alert.Condition{{Key: "a", Href: "/sources", Args: map[string]any{"source": "shop-kafka/inventory.reserved.DLT", "n": int64(7)}}}}
+	wire := w.wire(t)
+	return func(d *web.Deps) {
+		wire(d)
+		if err := w.engine.Tick(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wire makes the engine on the site's database.
+func (w *watchtower) wire(t *testing.T) func(*web.Deps) {
+	t.Helper()
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(hook.Close)
-	wire := func(d *web.Deps) {
+	return func(d *web.Deps) {
 		var err error
 		w.engine, err = alert.New(d.Pool, alert.Options{
 			Environment: "test", Clock: d.Clock, Log: d.Logger,
@@ -57,8 +76,6 @@ func setupWatchtower(t *testing.T, change ...func(*web.Deps)) *watchtower {
 		}
 		d.Alerts = w.engine
 	}
-	w.shop = setupShop(t, append([]func(*web.Deps){wire}, change...)...)
-	return w
 }
 
 func (w *watchtower) look(t *testing.T, failed error, sources ...string) {

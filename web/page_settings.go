@@ -12,7 +12,7 @@ import (
 
 // settingsTabs are the parts of the settings, in their order.
 var settingsTabs = []struct{ name, href string }{
-	{"profile", "/profile"}, {"sources", "/sources"}, {"evidence", "/settings/evidence"}, {"alerts", "/settings/alerts"},
+	{"profile", "/profile"}, {"sources", "/sources"}, {"retention", "/settings/retention"}, {"evidence", "/settings/evidence"}, {"alerts", "/settings/alerts"},
 }
 
 func settingsBar(here locale.Locale, current string) []ui.Tab {
