@@ -312,7 +312,7 @@ func TestAWalkSeesEachLetterOnceWhileMoreArrive(t *testing.T) {
 		letters[i] = seedLetter{event: fmt.Sprint(i), group: "points", at: start.Add(time.Duration(i/3) * time.Millisecond), state: State(1 + i%4)}
 	}
 	ids := s.add(letters...)
-	for sort, f := range map[string]LetterFilter{"newest": {Group: "points"}, "oldest": {Group: "points", Sort: SortOldest}, "compared": {Owner: OwnerNone, Group: "points"}} {
+	for sort, f := range map[string]LetterFilter{"newest": {Group: "points"}, "oldest, compared": {Owner: OwnerNone, Group: "points", Sort: SortOldest}} {
 		seen := map[uuid.UUID]int{}
 		page, p := LetterPage{}, Page{Limit: 200}
 		for i := 0; ; i++ {
