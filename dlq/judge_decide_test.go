@@ -42,7 +42,7 @@ func TestDecide(t *testing.T) {
 		"claimed and recorded":               {func(f *facts) { f.claim, f.record = &claim{kind: 1}, found }, InFlight, "reason.in_flight.replay"},
 		"edited, the original has a record":  {func(f *facts) { f.subject.Revision, f.record = 1, found }, Altered, "reason.altered.record"},
 		"edited, no record":                  {func(f *facts) { f.subject.Revision = 1 }, Safe, "reason.safe.no_record"},
-		"edited, another group":             {func(f *facts) { f.subject.Revision, f.subject.Group = 1, "ledger" }, Altered, "reason.altered.elsewhere"},
+		"edited, another group":              {func(f *facts) { f.subject.Revision, f.subject.Group = 1, "ledger" }, Altered, "reason.altered.elsewhere"},
 		"edited, the original is under way":  {func(f *facts) { f.subject.Revision, f.unsettled = 1, &send{replay: 7} }, Altered, "reason.altered.unsettled_original"},
 		"a revision is under way":            {func(f *facts) { f.unsettled = &send{7, 2} }, Altered, "reason.altered.unsettled_revision"},
 		"a revision is under way, record":    {func(f *facts) { f.unsettled, f.record = &send{7, 2}, found }, AlreadyApplied, "reason.already_applied.record"},
