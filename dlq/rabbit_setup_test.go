@@ -292,16 +292,7 @@ func (s *rabbitShop) failed(m amqp.Publishing) uuid.UUID {
 // queueBehaviour is what a consumer does with a delivery.
 type queueBehaviour func(s *rabbitShop, d amqp.Delivery) error
 
-func appliesOnce(s *rabbitShop, d amqp.Delivery) error {
-	if _, err := s.shop.Exec(context.Background(), `insert into mq_consume_record (event_id, consumer_group) values ($1, $2) on conflict do nothing`, d.MessageId, s.group); err != nil {
-		return err
-	}
-	return d.Ack(false)
-}
-
 func givesUp(_ *rabbitShop, d amqp.Delivery) error { return d.Reject(false) }
-
-func acksOnly(_ *rabbitShop, d amqp.Delivery) error { return d.Ack(false) }
 
 // consume runs a consumer of the work queue until the test ends.
 func (s *rabbitShop) consume(do queueBehaviour) {

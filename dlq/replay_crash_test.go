@@ -35,7 +35,7 @@ const crashEnv = "ONCEMORE_REPLAY_CRASH"
 type crashChild struct {
 	URL, ShopURL, Addr string
 	Groups             []Group
-	Rabbit             *RabbitOptions // instead of Addr
+	Rabbit, Management string // addresses of RabbitMQ, instead of Addr
 	Replay             int64
 	At                 moment
 }
@@ -86,8 +86,8 @@ func (c crashChild) run(ctx context.Context) error {
 }
 
 func (c crashChild) cluster() (*Cluster, error) {
-	if c.Rabbit != nil {
-		return NewRabbitCluster("shop", *c.Rabbit)
+	if c.Rabbit != "" {
+		return NewRabbitCluster("shop", RabbitOptions{URLs: []string{c.Rabbit}, ManagementURL: c.Management})
 	}
 	return NewCluster("shop", kgo.SeedBrokers(c.Addr))
 }
@@ -96,7 +96,10 @@ func (c crashChild) cluster() (*Cluster, error) {
 // it reaches the moment.
 func (s *replayShop) crash(replay int64, at moment) {
 	s.t.Helper()
-	c := crashChild{URL: s.url, ShopURL: s.shopURL, Addr: s.addr, Rabbit: s.rabbit, Replay: replay, At: at}
+	c := crashChild{URL: s.url, ShopURL: s.shopURL, Addr: s.addr, Replay: replay, At: at}
+	if s.rabbit != nil {
+		c.Rabbit, c.Management = s.rabbit.URLs[0], s.rabbit.ManagementURL
+	}
 	for _, g := range s.groups {
 		if g.Evidence != nil {
 			bare := *g.Evidence
