@@ -11,10 +11,21 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 )
 
-// work works River's queues, each by so many steps at once, until ctx ends. A
-// step is fenced by the epoch of what it works at, so one that is rescued while
-// it still runs changes nothing.
-func work(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger, clock func() time.Time, queues map[string]river.QueueConfig, workers *river.Workers) error {
+// queue is one of River's, and who does its steps, so many at once.
+type queue struct {
+	name   string
+	atOnce int
+	steps  interface{ AddWorkers(*river.Workers) }
+}
+
+// work works queues until ctx ends. A step is fenced by the epoch of what it
+// works at, so one that is rescued while it still runs changes nothing.
+func work(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger, clock func() time.Time, all ...queue) error {
+	workers, queues := river.NewWorkers(), map[string]river.QueueConfig{}
+	for _, q := range all {
+		q.steps.AddWorkers(workers)
+		queues[q.name] = river.QueueConfig{MaxWorkers: q.atOnce}
+	}
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Queues:               queues,
 		Workers:              workers,

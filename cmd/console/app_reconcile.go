@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/riverqueue/river"
-
 	"oncemore/internal/config"
 	"oncemore/reconcile"
 )
@@ -61,13 +59,4 @@ func (a *app) reconcileDatabase(ctx context.Context, c config.Connection) (db re
 	}
 	db.Postgres, err = a.business.reader(ctx, c.Name)
 	return db, err
-}
-
-// startReconciliation carries out runs.
-func (a *app) startReconciliation(start starter) {
-	start("reconciliation", func(ctx context.Context) error {
-		workers := river.NewWorkers()
-		a.reconcile.runs.AddWorkers(workers)
-		return work(ctx, a.pool, a.log, a.clock, map[string]river.QueueConfig{reconcile.Queue: {MaxWorkers: 4}}, workers)
-	})
 }

@@ -3,23 +3,21 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"golang.org/x/sync/errgroup"
 
 	"oncemore/consumer/metrics"
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
+	"oncemore/internal/alert"
 	"oncemore/internal/config"
 	"oncemore/internal/fleet"
+	"oncemore/reconcile"
 	"oncemore/web"
 )
 
@@ -169,7 +167,10 @@ const (
 )
 
 func (a *app) startJobs(ctx context.Context, start starter) {
-	start("replays", func(ctx context.Context) error { return workReplays(ctx, a.pool, a.replays, a.log, a.clock, a.alerts) })
+	start("steps", func(ctx context.Context) error {
+		return work(ctx, a.pool, a.log, a.clock, queue{dlq.ReplayQueue, 8, a.replays}, queue{dlq.BulkQueue, 2, a.bulks},
+			queue{reconcile.Queue, 4, a.reconcile.runs}, queue{alert.Queue, 4, a.alerts})
+	})
 	start("replays looked after", func(ctx context.Context) error { a.replays.Run(ctx); return nil })
 	a.replays.Schedule(a.scheduler)
 	start("schedule", a.scheduler.Run)
@@ -180,47 +181,7 @@ func (a *app) startJobs(ctx context.Context, start starter) {
 	start("checks", a.runChecks)
 	start("alerts", a.alerts.Run)
 	a.startRetention(start)
-	a.startReconciliation(start)
 	a.startLetters(start)
-}
-
-// jobs are another package's, worked beside those of replays.
-type jobs interface {
-	Queue() string
-	AddWorkers(*river.Workers)
-}
-
-// workReplays works the steps of replays. A step is fenced by its replay's epoch,
-// so one that is rescued while it still runs changes nothing.
-func workReplays(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays, log *slog.Logger, clock func() time.Time, more ...jobs) error {
-	workers := river.NewWorkers()
-	replays.AddWorkers(workers)
-	queues := map[string]river.QueueConfig{dlq.ReplayQueue: {MaxWorkers: 8}}
-	for _, other := range more {
-		other.AddWorkers(workers)
-		queues[other.Queue()] = river.QueueConfig{MaxWorkers: 4}
-	}
-	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Queues:               queues,
-		Workers:              workers,
-		Logger:               riverLog(log, clock),
-		ErrorHandler:         jobErrors{log},
-		RescueStuckJobsAfter: 2 * time.Minute,
-		FetchPollInterval:    200 * time.Millisecond,
-	})
-	if err != nil {
-		return err
-	}
-	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout-5*time.Second)
-	defer cancel()
-	if err := client.StopAndCancel(stopping); err != nil {
-		return fmt.Errorf("stop: %w", err)
-	}
-	return nil
 }
 
 // runMonths makes the coming months' partitions before they are needed.

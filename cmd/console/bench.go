@@ -40,7 +40,7 @@ func (c benchCmd) Run(e *edge) error {
 	}
 	if slices.Contains(c.What, "rabbit-replay") {
 		err := env.RabbitReplay(e.ctx, c.RabbitManagement, func(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays) error {
-			return workReplays(ctx, pool, replays, e.log, time.Now)
+			return work(ctx, pool, e.log, time.Now, queue{dlq.ReplayQueue, 8, replays})
 		})
 		if err != nil {
 			return err
@@ -73,7 +73,7 @@ func (c benchCmd) Run(e *edge) error {
 	}
 	if c.wants("replay") {
 		return env.Replay(e.ctx, func(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays) error {
-			return workReplays(ctx, pool, replays, e.log, time.Now)
+			return work(ctx, pool, e.log, time.Now, queue{dlq.ReplayQueue, 8, replays})
 		})
 	}
 	return nil

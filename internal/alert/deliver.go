@@ -34,9 +34,6 @@ type deliverer struct {
 	engine *Engine
 }
 
-// Queue is River's queue of deliveries.
-func (e *Engine) Queue() string { return Queue }
-
 // AddWorkers lets a River client send what was decided.
 func (e *Engine) AddWorkers(workers *river.Workers) {
 	river.AddWorker(workers, &deliverer{engine: e})
