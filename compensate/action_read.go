@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -413,9 +412,4 @@ func (a *Action) before(i int) []string {
 		return s.After
 	}
 	return []string{a.Steps[i-1].ID}
-}
-
-// index finds a step; -1: there is none.
-func (a *Action) index(id string) int {
-	return slices.IndexFunc(a.Steps, func(s Step) bool { return s.ID == id })
 }

@@ -2,11 +2,14 @@ package compensate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -295,5 +298,109 @@ func TestCallsEndInTheirStates(t *testing.T) {
 				t.Errorf("%s after %d calls: %s", comp.State, len(b.called())-before, text(comp.Why, ""))
 			}
 		})
+	}
+}
+
+// Nobody approves their own, what has changed, what is too old, or alone what
+// needs two; and a rejection needs a reason.
+func TestApprovalIsRefused(t *testing.T) {
+	t.Parallel()
+	b := openBank(t)
+	b.define(strings.Replace(sqlCredit, "kind: sql", "kind: sql\napproval: {checkers: 1, above: {amount: \"50\", checkers: 2}, expires: 1h}", 1))
+	id := b.missing("e-1", 100)
+	c := b.propose("credit", id)
+	own := maker
+	own.Role = access.Admin
+	for name, try := range map[string]struct {
+		actor access.Actor
+		hash  []byte
+		want  error
+	}{
+		"own":        {own, c.Hash, ErrOwn},
+		"role":       {access.Actor{User: "eve", Role: access.Operator}, c.Hash, access.ErrForbidden},
+		"other hash": {checker, []byte("seen before"), ErrVoid},
+	} {
+		if err := b.Approve(t.Context(), try.actor, c.ID, try.hash); !errors.Is(err, try.want) {
+			t.Errorf("%s: %v, want %v", name, err, try.want)
+		}
+	}
+	if err := b.Approve(t.Context(), checker, c.ID, c.Hash); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.get(c.ID); got.State != Proposed {
+		t.Errorf("one of two has approved, and it is %s", got.State)
+	}
+	if err := b.Approve(t.Context(), checker, c.ID, c.Hash); !errors.Is(err, ErrState) {
+		t.Errorf("the same checker twice: %v", err)
+	}
+	if err := b.Approve(t.Context(), second, c.ID, c.Hash); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.get(c.ID); got.State != Approved {
+		t.Errorf("both have approved, and it is %s", got.State)
+	}
+
+	late := b.propose("credit", b.missing("e-2", 10))
+	b.pass(2 * time.Hour)
+	if err := b.Approve(t.Context(), checker, late.ID, late.Hash); !errors.Is(err, ErrExpired) || b.get(late.ID).State != Expired {
+		t.Errorf("after two hours: %v, %s", err, b.get(late.ID).State)
+	}
+	changed := b.propose("credit", b.missing("e-3", 10))
+	b.define(strings.Replace(sqlCredit, "now())", "now() )", 1))
+	if err := b.Approve(t.Context(), checker, changed.ID, changed.Hash); !errors.Is(err, ErrVoid) || b.get(changed.ID).State != Voided {
+		t.Errorf("another version of the action: %v, %s", err, b.get(changed.ID).State)
+	}
+}
+
+// Fifty people press at once: one proposal, one execution.
+func TestManyPressAtOnce(t *testing.T) {
+	t.Parallel()
+	b := openBank(t)
+	b.define(sqlCredit)
+	id := b.missing("e-1", 100)
+	var made, proposed atomic.Int64
+	var presses sync.WaitGroup
+	for range 50 {
+		presses.Go(func() {
+			if ids, err := b.Propose(t.Context(), maker, "credit", []int64{id}); err == nil {
+				made.Add(1)
+				proposed.Store(ids[0])
+			} else if !errors.Is(err, ErrTwice) {
+				t.Error(err)
+			}
+		})
+	}
+	presses.Wait()
+	if made.Load() != 1 {
+		t.Fatalf("%d proposals", made.Load())
+	}
+	c := b.get(proposed.Load())
+	if err := b.Approve(t.Context(), checker, c.ID, c.Hash); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		presses.Go(func() {
+			if _, err := b.step(context.WithoutCancel(t.Context()), c.ID, -1); err != nil && !errors.Is(err, errFenced) {
+				t.Error(err)
+			}
+		})
+	}
+	presses.Wait()
+	var effects int
+	if err := b.business.QueryRow(t.Context(), "SELECT count(*) FROM effect").Scan(&effects); err != nil || effects != 1 {
+		t.Errorf("%d effects, %v", effects, err)
+	}
+}
+
+// What somebody else has repaired meanwhile is not repaired again.
+func TestNotNeeded(t *testing.T) {
+	t.Parallel()
+	b := openBank(t)
+	b.define(httpCredit)
+	id := b.missing("e-1", 100)
+	c := b.approved("call", id)
+	b.exec("INSERT INTO effect VALUES ('e-1', 100, $1)", noon.Add(2*time.Hour))
+	if c = b.do(c.ID); c.State != NotNeeded || len(b.called()) != 0 {
+		t.Errorf("%s after %d calls", c.State, len(b.called()))
 	}
 }

@@ -56,15 +56,6 @@ func (s *sum) add(digits []byte) error {
 	return nil
 }
 
-func (s *sum) plus(other sum) {
-	if !s.addUnits(other.units, other.scale) {
-		s.large = s.large.Add(decimal.New(other.units, -other.scale))
-	}
-	if !other.large.IsZero() {
-		s.large = s.large.Add(other.large)
-	}
-}
-
 // addUnits reports false, and changes nothing, where 64 bits do not suffice.
 func (s *sum) addUnits(units int64, scale int32) bool {
 	have, ok := rescale(s.units, scale-s.scale)
