@@ -44,7 +44,7 @@ func TestOwnLettersOfRabbit(t *testing.T) {
 		t.Fatal(err)
 	}
 	runFailingRabbit(t, server.URL, queue, group)
-	letter := take(t, conn, queue+".dlq")
+	letter := take(t, server.URL, queue+".dlq")
 	set := builtin(t)
 	r := set.Read(dialect.FromAMQP(queue+".dlq", letter), dialect.Configured{})
 	if r.Dialect != "oncemore-rabbitmq" {
@@ -89,15 +89,19 @@ func runFailingRabbit(t *testing.T, url, queue, group string) {
 }
 
 // take waits for a letter. Asking for a queue that is not declared yet closes the
-// channel.
-func take(t *testing.T, conn *amqp.Connection, queue string) (letter amqp.Delivery) {
+// channel, so each question has a connection of its own.
+func take(t *testing.T, url, queue string) (letter amqp.Delivery) {
 	t.Helper()
 	testkit.Eventually(t, 30*time.Second, func() bool {
+		conn, err := amqp.Dial(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
 		ch, err := conn.Channel()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = ch.Close() }()
 		d, ok, err := ch.Get(queue, true)
 		letter = d
 		return err == nil && ok

@@ -96,17 +96,17 @@ func TestRabbitClusters(t *testing.T) {
 	t.Parallel()
 	in, queue := soundInput(t), rabbitInput(t, testkit.Rabbit(t), day, day, nil)
 	in.Evidence, in.Sources, in.Clusters, in.Consumers = nil, nil, queue.Clusters, queue.Consumers
-	expect(t, run(t, in))
+	expect(t, run(t, in), "consumer.dead_queue.undrained", "consumer.drops.found")
 	in.Clusters[0].Queues = nil
-	expect(t, run(t, in), "cluster.queues.unset", "retention.promise.unknown")
+	expect(t, run(t, in), "cluster.queues.unset", "consumer.queue.unknown", "retention.promise.unknown")
 	in.Consumers[0].Horizon = day
-	expect(t, run(t, in), "cluster.queues.unset")
+	expect(t, run(t, in), "cluster.queues.unset", "consumer.queue.unknown")
 	gone, err := rabbit.NewManagement("http://127.0.0.1:1", nil, "amqp://127.0.0.1:1/")
 	if err != nil {
 		t.Fatal(err)
 	}
 	in.Clusters[0].Queues, in.Consumers[0].Horizon = gone, 0
-	expect(t, run(t, in), "cluster.queues.down", "retention.promise.unknown")
+	expect(t, run(t, in), "cluster.queues.down", "consumer.queue.unknown", "retention.promise.unknown")
 }
 
 func TestKeeperOfAConnection(t *testing.T) {
