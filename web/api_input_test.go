@@ -186,25 +186,45 @@ func TestAuthMatrix(t *testing.T) {
 	admin := s.token(t, access.Admin)
 	id := s.letters(t, admin, 1)["payment-1 "+points]["id"].(string)
 	acts := map[string]access.Act{ // what is not named here is Read
-		"GET /api/v1/letters/:id/body":         access.ReadPayload,
-		"POST /api/v1/replays":                 access.PlanReplay,
-		"POST /api/v1/replays/:id/start":       access.StartReplay,
-		"POST /api/v1/replays/:id/pause":       access.StartReplay,
-		"POST /api/v1/replays/:id/resume":      access.StartReplay,
-		"POST /api/v1/replays/:id/cancel":      access.StartReplay,
-		"POST /api/v1/replays/:id/approve":     access.ApproveReplay,
-		"POST /api/v1/replays/:id/reject":      access.ApproveReplay,
-		"POST /api/v1/consumers/:group/pause":  access.PauseConsumer,
-		"POST /api/v1/consumers/:group/resume": access.PauseConsumer,
-
+		"GET /api/v1/letters/:id/body":                          access.ReadPayload,
+		"GET /api/v1/letters/:id/revisions/:no/body":            access.ReadPayload,
+		"POST /api/v1/letters/:id/revisions":                    access.EditLetter,
+		"POST /api/v1/letters/:id/unpark":                       access.PlanReplay,
+		"POST /api/v1/letters/discard":                          access.DiscardLetters,
+		"POST /api/v1/letters/restore":                          access.DiscardLetters,
+		"POST /api/v1/letters/assign":                           access.TriageFaults,
+		"POST /api/v1/commands/:id/undo":                        access.DiscardLetters,
+		"POST /api/v1/faults/:id/mute":                          access.TriageFaults,
+		"POST /api/v1/faults/:id/assign":                        access.TriageFaults,
+		"POST /api/v1/faults/:id/note":                          access.TriageFaults,
+		"POST /api/v1/faults/:id/comments":                      access.Comment,
+		"POST /api/v1/saved-searches":                           access.SaveSearch,
+		"POST /api/v1/replays":                                  access.PlanReplay,
+		"POST /api/v1/replays/:id/start":                        access.StartReplay,
+		"POST /api/v1/replays/:id/pace":                         access.StartReplay,
+		"POST /api/v1/replays/:id/approve":                      access.ApproveReplay,
+		"POST /api/v1/replays/:id/reject":                       access.ApproveReplay,
+		"POST /api/v1/replays/:id/pause":                        access.StartReplay,
+		"POST /api/v1/replays/:id/resume":                       access.StartReplay,
+		"POST /api/v1/replays/:id/cancel":                       access.StartReplay,
+		"POST /api/v1/consumers/:group/pause":                   access.PauseConsumer,
+		"POST /api/v1/consumers/:group/resume":                  access.PauseConsumer,
+		"POST /api/v1/reconciliations/:job/pause":               access.RunJob,
+		"POST /api/v1/reconciliations/:job/resume":              access.RunJob,
+		"POST /api/v1/reconciliations/:job/runs":                access.RunJob,
+		"POST /api/v1/runs/:id/sign-off":                        access.SignOff,
+		"POST /api/v1/breaks/assign":                            access.RunJob,
+		"POST /api/v1/breaks/explain":                           access.ExplainBreak,
+		"POST /api/v1/breaks/:id/comments":                      access.RunJob,
+		"POST /api/v1/breaks/:id/unexplain":                     access.ExplainBreak,
+		"POST /api/v1/breaks/:id/recheck":                       access.RunJob,
+		"POST /api/v1/checks/run":                               access.RunChecks,
 		"POST /api/v1/outbox/:connection/:table/rows/:id/retry": access.RetryOutbox,
 		"POST /api/v1/outbox/:connection/:table/rows/:id/skip":  access.SkipOutbox,
 		"POST /api/v1/outbox/commands/:id/approve":              access.ApproveOutbox,
 		"POST /api/v1/outbox/commands/:id/reject":               access.ApproveOutbox,
-
-		"POST /api/v1/checks/run":    access.RunChecks,
-		"POST /api/v1/checks/mute":   access.MuteCheck,
-		"POST /api/v1/checks/unmute": access.MuteCheck,
+		"POST /api/v1/checks/mute":                              access.MuteCheck,
+		"POST /api/v1/checks/unmute":                            access.MuteCheck,
 	}
 	s.object(t, admin, "POST", "/api/v1/replays", planBody(id, ""))
 	seen := 0
@@ -221,7 +241,7 @@ func TestAuthMatrix(t *testing.T) {
 					t.Fatalf("%s changes something, and this test does not know which act it is", key)
 				}
 			}
-			path := strings.NewReplacer("/letters/:id", "/letters/"+id, ":id", "1", ":group", points).Replace(route.Path)
+			path := strings.NewReplacer("/letters/:id", "/letters/"+id, ":id", "1", ":group", points, ":job", "points", ":no", "1").Replace(route.Path)
 			body := ""
 			if route.Method == "POST" {
 				if body = `{"reason":"matrix"}`; route.Path == "/api/v1/replays" {

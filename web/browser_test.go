@@ -171,7 +171,7 @@ func (p *tab) at(path string) {
 	p.Helper()
 	end := time.Now().Add(15 * time.Second)
 	for time.Now().Before(end) {
-		if here, err := chromedp.Run(p.ctx, chromedp.Evaluate[string]("location.pathname + location.search")); err == nil && here == path {
+		if here, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`document.readyState === "complete" ? location.pathname + location.search : ""`)); err == nil && here == path {
 			p.do(chromedp.WaitReady("main"))
 			return
 		}

@@ -20,6 +20,7 @@ import (
 	"oncemore/internal/access"
 	"oncemore/internal/fleet"
 	"oncemore/migrations/pgtest"
+	"oncemore/reconcile"
 	"oncemore/web"
 )
 
@@ -86,6 +87,12 @@ func setupSite(t testing.TB, change ...func(*web.Deps)) *site {
 		Pool: s.pool, Environment: "test", Clusters: []string{"shop-kafka"}, Version: "test", Fleet: fleet.New(s.pool, fleet.Options{}),
 		Logger: slog.New(slog.NewTextHandler(s.log, nil)), Clock: s.clock.Now, Registry: prometheus.NewRegistry(),
 	}
+	jobs := reconcile.NewJobs(s.pool)
+	runs, err := reconcile.NewRuns(s.pool, jobs, nil, reconcile.Options{Clock: s.clock.Now, Log: d.Logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Reconcile = web.Reconciliation{Jobs: jobs, Runs: runs, Breaks: reconcile.NewBreaks(s.pool)}
 	for _, f := range change {
 		f(&d)
 	}
