@@ -349,7 +349,9 @@ func TestSoakBrokerIsStoppedForAMinute(t *testing.T) {
 		s.await("some progress", func() bool { return s.records() > n/10 })
 		b.Ctl(t, "stop_app")
 		t.Cleanup(func() { b.Ctl(t, "start_app") })
-		s.await("it waits", func() bool { return m.Status().State == consumer.Waiting })
+		s.await("it waits, and what was under way has ended", func() bool {
+			return m.Status().State == consumer.Waiting && m.Status().LastError != ""
+		})
 		before := s.records()
 		s.holds(time.Minute, "it waits", func() bool { return m.Status().State == consumer.Waiting && s.records() == before })
 		b.Ctl(t, "start_app")
