@@ -16,7 +16,7 @@ import (
 const (
 	backlogBatches = 20       // in batches,
 	backlogRecords = 2000     // but at least in records,
-	backlogBytes   = 24 << 20 // and never more than its share of this, for all partitions of a member,
+	backlogBytes   = 12 << 20 // and never more than its share of this, for all partitions of a member,
 	backlogLeast   = 64 << 10 // but at least this
 )
 
