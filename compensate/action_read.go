@@ -57,7 +57,7 @@ func (a *Action) read(n node) {
 	a.Pos = n.Pos()
 	single := Step{ID: "action", Timeout: defaultTimeout}
 	fields := strictyaml.Fields{
-		"action":     func(n node) { readName(n, &a.Name) },
+		"action":     func(n node) { n.Name(&a.Name) },
 		"applies_to": func(n node) { a.readTypes(n) },
 		"group":      func(n node) { n.Text(&a.Group) },
 		"kind": func(n node) {
@@ -71,7 +71,7 @@ func (a *Action) read(n node) {
 		"automatic": func(n node) { a.Automatic = &Automatic{}; a.Automatic.read(n) },
 		"preview":   func(n node) { var s string; n.OneOf(&s, "required") },
 		"verify":    func(n node) { var s string; n.OneOf(&s, "rerun_key", "none"); a.Verify = s != "none" },
-		"timezone":  func(n node) { readZone(n, &a.Zone) },
+		"timezone":  func(n node) { n.Zone(&a.Zone) },
 	}
 	single.fields(fields)
 	n.Object(fields, "action", "kind")
@@ -79,26 +79,6 @@ func (a *Action) read(n node) {
 		single.Kind = a.Kind
 		a.Steps = []Step{single}
 	}
-}
-
-var name = regexp.MustCompile(`^[a-z0-9]+(?:[._-][a-z0-9]+)*$`)
-
-func readName(n node, into *string) {
-	n.Text(into)
-	if *into != "" && !name.MatchString(*into) {
-		n.Fail("has to be small letters, digits, and - . _ between them, not %q", *into)
-	}
-}
-
-func readZone(n node, into **time.Location) {
-	var s string
-	n.Text(&s)
-	zone, err := time.LoadLocation(s)
-	if s == "" || s == "Local" || err != nil {
-		n.Fail("has to be a zone such as Asia/Shanghai, not %q", s)
-		return
-	}
-	*into = zone
 }
 
 func (a *Action) readTypes(n node) {
@@ -113,13 +93,13 @@ func (a *Action) readTypes(n node) {
 func readStep(n node) Step {
 	s := Step{Timeout: defaultTimeout}
 	fields := strictyaml.Fields{
-		"id":   func(n node) { readName(n, &s.ID) },
+		"id":   func(n node) { n.Name(&s.ID) },
 		"kind": func(n node) { n.OneOf((*string)(&s.Kind), string(ReplayEvent), string(SQL), string(HTTP)) },
 		"after": func(n node) {
 			s.After = []string{}
 			n.List(func(n node) { var id string; n.Text(&id); s.After = append(s.After, id) })
 		},
-		"compensate": func(n node) { readName(n, &s.Compensate) },
+		"compensate": func(n node) { n.Name(&s.Compensate) },
 		"confirm":    func(n node) { s.Confirm = readRequest(n) },
 		"cancel":     func(n node) { s.Cancel = readRequest(n) },
 	}

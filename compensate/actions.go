@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -47,32 +44,20 @@ func NewActions(pool *pgxpool.Pool) *Actions { return &Actions{pool} }
 // are left alone. The error lists what is wrong in all files, what refers to
 // actions that do not exist included.
 func ReadDir(dir string) ([]*Action, map[string]string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.y*ml"))
-	if err != nil {
-		return nil, nil, fmt.Errorf("list actions: %w", err)
-	}
-	slices.Sort(files)
 	var actions []*Action
-	var bad []error
 	texts := map[string]string{}
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err == nil && !strictyaml.Has(b, "action") {
-			continue
-		}
-		var a *Action
-		if err == nil {
-			a, err = ParseAction(file, b)
-		}
+	err := strictyaml.EachFile(dir, "action", func(file string, b []byte) error {
+		a, err := ParseAction(file, b)
 		switch {
 		case err != nil:
-			bad = append(bad, err)
+			return err
 		case texts[a.Name] != "":
-			bad = append(bad, a.Pos.Problemf("action %s is in another file too", a.Name))
-		default:
-			actions, texts[a.Name] = append(actions, a), string(b)
+			return a.Pos.Problemf("action %s is in another file too", a.Name)
 		}
-	}
+		actions, texts[a.Name] = append(actions, a), string(b)
+		return nil
+	})
+	bad := []error{err}
 	for _, a := range actions {
 		bad = append(bad, a.references(texts)...)
 	}

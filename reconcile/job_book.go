@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,33 +43,20 @@ func NewJobs(pool *pgxpool.Pool) *Jobs { return &Jobs{pool} }
 // ReadDir reads every job in a folder, by name; files of other kinds of
 // definitions are left alone. The error lists what is wrong in all files.
 func ReadDir(dir string) ([]*Job, map[string]string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.y*ml"))
-	if err != nil {
-		return nil, nil, fmt.Errorf("list jobs: %w", err)
-	}
-	slices.Sort(files)
 	var jobs []*Job
-	var bad []error
 	texts := map[string]string{}
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err == nil && !strictyaml.Has(b, "job") {
-			continue
-		}
-		var j *Job
-		if err == nil {
-			j, err = ParseJob(file, b)
-		}
+	err := strictyaml.EachFile(dir, "job", func(file string, b []byte) error {
+		j, err := ParseJob(file, b)
 		switch {
 		case err != nil:
-			bad = append(bad, err)
+			return err
 		case texts[j.Name] != "":
-			bad = append(bad, j.Pos.Problemf("job %s is in another file too", j.Name))
-		default:
-			jobs, texts[j.Name] = append(jobs, j), string(b)
+			return j.Pos.Problemf("job %s is in another file too", j.Name)
 		}
-	}
-	return jobs, texts, errors.Join(bad...)
+		jobs, texts[j.Name] = append(jobs, j), string(b)
+		return nil
+	})
+	return jobs, texts, err
 }
 
 const (

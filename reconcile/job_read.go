@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
@@ -55,8 +54,8 @@ type node = strictyaml.Node
 func (j *Job) read(n node) {
 	j.Pos = n.Pos()
 	n.Object(strictyaml.Fields{
-		"job":       func(n node) { readName(n, &j.Name) },
-		"timezone":  func(n node) { readZone(n, &j.Zone) },
+		"job":       func(n node) { n.Name(&j.Name) },
+		"timezone":  func(n node) { n.Zone(&j.Zone) },
 		"schedule":  func(n node) { readSchedule(n, &j.Schedule) },
 		"window":    func(n node) { j.Window.read(n) },
 		"outbox":    func(n node) { j.Outbox = &Side{}; j.Outbox.read(n) },
@@ -69,26 +68,6 @@ func (j *Job) read(n node) {
 		"sign_off":  func(n node) { j.SignOff.read(n) },
 		"recheck":   func(n node) { n.List(func(n node) { j.Recheck = append(j.Recheck, readAge(n)) }) },
 	}, "job", "window", "consumed", "effect", "key", "match")
-}
-
-var jobName = regexp.MustCompile(`^[a-z0-9]+(?:[._-][a-z0-9]+)*$`)
-
-func readName(n node, into *string) {
-	n.Text(into)
-	if *into != "" && !jobName.MatchString(*into) {
-		n.Fail("has to be small letters, digits, and - . _ between them, not %q", *into)
-	}
-}
-
-func readZone(n node, into **time.Location) {
-	var name string
-	n.Text(&name)
-	zone, err := time.LoadLocation(name)
-	if name == "" || name == "Local" || err != nil {
-		n.Fail("has to be a zone such as Asia/Shanghai, not %q", name)
-		return
-	}
-	*into = zone
 }
 
 func readSchedule(n node, into *string) {
@@ -124,7 +103,7 @@ func (s *Side) read(n node) {
 		"connection": func(n node) { n.Text(&s.Connection) },
 		"query":      func(n node) { n.Text(&s.Query); needs(n, s.Query, ":from", ":to") },
 		"lookup":     func(n node) { n.Text(&s.Lookup); needs(n, s.Lookup, ":keys") },
-		"timezone":   func(n node) { readZone(n, &s.Zone) },
+		"timezone":   func(n node) { n.Zone(&s.Zone) },
 	}, "connection", "query", "lookup")
 }
 

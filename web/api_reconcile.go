@@ -349,6 +349,19 @@ func (s *Server) apiRun(c echo.Context) error {
 	return s.answerRun(c, http.StatusOK, id)
 }
 
+// runOf is the number of the run in the path, which has to exist.
+func (s *Server) runOf(c echo.Context) (int64, error) {
+	if err := noQuery(c); err != nil {
+		return 0, err
+	}
+	id, err := numberID(c, 64)
+	if err != nil {
+		return 0, err
+	}
+	_, err = s.Reconcile.Runs.Get(c.Request().Context(), id)
+	return id, err
+}
+
 type segmentJSON struct {
 	No     int        `json:"no"`
 	From   time.Time  `json:"from"`
@@ -362,14 +375,8 @@ type segmentJSON struct {
 }
 
 func (s *Server) apiSegments(c echo.Context) error {
-	if err := noQuery(c); err != nil {
-		return err
-	}
-	id, err := numberID(c, 64)
+	id, err := s.runOf(c)
 	if err != nil {
-		return err
-	}
-	if _, err := s.Reconcile.Runs.Get(c.Request().Context(), id); err != nil {
 		return err
 	}
 	segments, err := s.Reconcile.Runs.Segments(c.Request().Context(), id)
@@ -387,14 +394,8 @@ type logLineJSON struct {
 }
 
 func (s *Server) apiRunLog(c echo.Context) error {
-	if err := noQuery(c); err != nil {
-		return err
-	}
-	id, err := numberID(c, 64)
+	id, err := s.runOf(c)
 	if err != nil {
-		return err
-	}
-	if _, err := s.Reconcile.Runs.Get(c.Request().Context(), id); err != nil {
 		return err
 	}
 	lines, err := s.Reconcile.Runs.Log(c.Request().Context(), id)
@@ -414,14 +415,8 @@ type signatureJSON struct {
 }
 
 func (s *Server) apiSignatures(c echo.Context) error {
-	if err := noQuery(c); err != nil {
-		return err
-	}
-	id, err := numberID(c, 64)
+	id, err := s.runOf(c)
 	if err != nil {
-		return err
-	}
-	if _, err := s.Reconcile.Runs.Get(c.Request().Context(), id); err != nil {
 		return err
 	}
 	all, err := s.Reconcile.Runs.Signatures(c.Request().Context(), id)

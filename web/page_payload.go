@@ -103,7 +103,7 @@ func problemTexts(here locale.Locale, o *payload.Opened, hide bool) []string {
 func viewNote(here locale.Locale, o *payload.Opened, asked string, shown bodyView) string {
 	broken := 0
 	if shown.name == payload.Text {
-		broken = brokenBytes(cutBytes(shown.content, shownText))
+		broken = payload.BrokenBytes(cutBytes(shown.content, shownText))
 	}
 	switch {
 	case asked == payload.JSON && shown.name == payload.Text:
@@ -146,18 +146,6 @@ func lineOf(value []byte, err error) int {
 	return 1 + bytes.Count(value[:end], []byte("\n"))
 }
 
-func brokenBytes(value []byte) int {
-	n := 0
-	for i := 0; i < len(value); {
-		r, size := utf8.DecodeRune(value[i:])
-		if r == utf8.RuneError && size == 1 || r == 0 {
-			n++
-		}
-		i += size
-	}
-	return n
-}
-
 func payloadLines(v bodyView) (lines []views.CodeLine, cut bool) {
 	switch {
 	case v.isJSON:
@@ -179,7 +167,7 @@ func shortLines(b dlq.Body) []views.CodeLine {
 	if json.Valid(b.Value) {
 		return numbered(jsonLines(b.Value))
 	}
-	if brokenBytes(b.Value) > 0 {
+	if payload.BrokenBytes(b.Value) > 0 {
 		return hexLines(cutBytes(b.Value, sideText/4))
 	}
 	return numbered(textLines(cutBytes(b.Value, sideText)))

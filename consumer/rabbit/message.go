@@ -86,15 +86,15 @@ func jsonOf(value any) any {
 	case time.Time:
 		return v.UTC().Format(time.RFC3339)
 	case amqp.Decimal:
-		return json.Number(decimalText(v))
+		return json.Number(DecimalText(v))
 	case []byte:
 		return hex.EncodeToString(v)
 	}
 	return value
 }
 
-// decimalText writes 12345 with scale 2 as 123.45.
-func decimalText(d amqp.Decimal) string {
+// DecimalText is a decimal of AMQP in digits, such as -0.05.
+func DecimalText(d amqp.Decimal) string {
 	digits := strconv.FormatInt(int64(d.Value), 10)
 	if d.Scale == 0 {
 		return digits

@@ -245,7 +245,7 @@ func TestShorten(t *testing.T) {
 func TestDecimalText(t *testing.T) {
 	t.Parallel()
 	for want, d := range map[string]amqp.Decimal{"123.45": {Scale: 2, Value: 12345}, "-0.05": {Scale: 2, Value: -5}, "7": {Value: 7}, "0.000": {Scale: 3}} {
-		if got := decimalText(d); got != want {
+		if got := DecimalText(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}

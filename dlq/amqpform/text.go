@@ -10,6 +10,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"oncemore/consumer/rabbit"
 )
 
 // Text shows a value to people: strings as they are, numbers in full, times in
@@ -62,7 +64,7 @@ func shown(value any) any {
 	case time.Time:
 		return v.UTC().Format(time.RFC3339)
 	case amqp.Decimal:
-		return json.Number(decimalText(v))
+		return json.Number(rabbit.DecimalText(v))
 	case []byte:
 		return base64.StdEncoding.EncodeToString(v)
 	case float32:
@@ -84,21 +86,4 @@ func float(v float64, bits int) any {
 		return text
 	}
 	return json.Number(text)
-}
-
-// decimalText writes 12345 with scale 2 as 123.45.
-func decimalText(d amqp.Decimal) string {
-	digits := strconv.FormatInt(int64(d.Value), 10)
-	if d.Scale == 0 {
-		return digits
-	}
-	sign := ""
-	if rest, negative := strings.CutPrefix(digits, "-"); negative {
-		sign, digits = "-", rest
-	}
-	if missing := int(d.Scale) + 1 - len(digits); missing > 0 {
-		digits = strings.Repeat("0", missing) + digits
-	}
-	point := len(digits) - int(d.Scale)
-	return sign + digits[:point] + "." + digits[point:]
 }

@@ -3,11 +3,11 @@ package dialect
 import (
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"oncemore/consumer/rabbit"
 )
 
 // FromAMQP is a delivery of RabbitMQ as Read takes it. queue is where it was read
@@ -66,7 +66,7 @@ func readable(value any) any {
 		}
 		return list
 	case amqp.Decimal:
-		return number(decimalText(v))
+		return number(rabbit.DecimalText(v))
 	case float32:
 		return float64(v)
 	case time.Time:
@@ -99,21 +99,4 @@ func wide(value any) (int64, bool) {
 		return v, true
 	}
 	return 0, false
-}
-
-// decimalText writes 12345 with scale 2 as 123.45.
-func decimalText(d amqp.Decimal) string {
-	digits := strconv.FormatInt(int64(d.Value), 10)
-	if d.Scale == 0 {
-		return digits
-	}
-	sign := ""
-	if rest, negative := strings.CutPrefix(digits, "-"); negative {
-		sign, digits = "-", rest
-	}
-	if missing := int(d.Scale) + 1 - len(digits); missing > 0 {
-		digits = strings.Repeat("0", missing) + digits
-	}
-	point := len(digits) - int(d.Scale)
-	return sign + digits[:point] + "." + digits[point:]
 }

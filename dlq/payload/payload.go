@@ -188,7 +188,7 @@ func (o *Opened) Best() string {
 		return first
 	}
 	head := o.Inflated[:min(len(o.Inflated), looksLike)]
-	if brokenBytes(head) > len(head)/10 {
+	if BrokenBytes(head) > len(head)/10 {
 		return Hex
 	}
 	return Text
@@ -213,8 +213,8 @@ func (o *Opened) Content(view string) (content []byte, isJSON bool) {
 // looksLike is how much of a body is looked at to tell text from bytes.
 const looksLike = 64 << 10
 
-// brokenBytes counts what is no text in UTF-8.
-func brokenBytes(value []byte) int {
+// BrokenBytes counts what is no text in UTF-8.
+func BrokenBytes(value []byte) int {
 	n := 0
 	for i := 0; i < len(value); {
 		r, size := utf8.DecodeRune(value[i:])

@@ -5,6 +5,7 @@ package strictyaml
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -211,6 +212,28 @@ func (n Node) Date(into *time.Time) {
 	n.Fail("has to be a date such as 2026-09-01 or 2026-09-01T08:00:00Z, not %s", n.What())
 }
 
+var named = regexp.MustCompile(`^[a-z0-9]+(?:[._-][a-z0-9]+)*$`)
+
+// Name reads a name of one's own that is fit for addresses and file names.
+func (n Node) Name(into *string) {
+	n.Text(into)
+	if *into != "" && !named.MatchString(*into) {
+		n.Fail("has to be small letters, digits, and - . _ between them, not %q", *into)
+	}
+}
+
+// Zone reads the name of a time zone; the machine's own is none.
+func (n Node) Zone(into **time.Location) {
+	var name string
+	n.Text(&name)
+	zone, err := time.LoadLocation(name)
+	if name == "" || name == "Local" || err != nil {
+		n.Fail("has to be a zone such as Asia/Shanghai, not %q", name)
+		return
+	}
+	*into = zone
+}
+
 // What names what stands there instead, for a problem.
 func (n Node) What() string {
 	switch {
@@ -255,18 +278,4 @@ func distance(a, b string) int {
 		row[len(b)] = left
 	}
 	return row[len(b)]
-}
-
-// Has reports whether the document is a mapping with the key.
-func Has(b []byte, key string) bool {
-	var doc yaml.Node
-	if yaml.Unmarshal(b, &doc) != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
-		return false
-	}
-	for i := 0; i < len(doc.Content[0].Content); i += 2 {
-		if doc.Content[0].Content[i].Value == key {
-			return true
-		}
-	}
-	return false
 }
