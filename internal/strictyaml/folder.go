@@ -2,6 +2,7 @@ package strictyaml
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +12,7 @@ import (
 
 // EachFile hands the YAML files of a folder to read, by name: those whose
 // document has the key, since one folder holds several kinds. The error joins
-// those of read and of files that cannot be opened.
+// those of read and of files that cannot be read as YAML.
 func EachFile(dir, key string, read func(file string, b []byte) error) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.y*ml"))
 	if err != nil {
@@ -21,7 +22,11 @@ func EachFile(dir, key string, read func(file string, b []byte) error) error {
 	var bad []error
 	for _, file := range files {
 		b, err := os.ReadFile(file)
-		if err == nil && has(b, key) {
+		var mine bool
+		if err == nil {
+			mine, err = has(file, b, key)
+		}
+		if mine {
 			err = read(file, b)
 		}
 		bad = append(bad, err)
@@ -29,16 +34,20 @@ func EachFile(dir, key string, read func(file string, b []byte) error) error {
 	return errors.Join(bad...)
 }
 
-// has reports whether the document is a mapping with the key.
-func has(b []byte, key string) bool {
+// has reports whether the document is a mapping with the key. What is no YAML is
+// an error: nobody knows whose file it is.
+func has(file string, b []byte, key string) (bool, error) {
 	var doc yaml.Node
-	if yaml.Unmarshal(b, &doc) != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
-		return false
+	if err := yaml.Unmarshal(b, &doc); err != nil {
+		return false, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+		return false, nil
 	}
 	for i := 0; i < len(doc.Content[0].Content); i += 2 {
 		if doc.Content[0].Content[i].Value == key {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
