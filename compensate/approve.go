@@ -83,7 +83,11 @@ func (c *Compensations) changed(ctx context.Context, comp *Compensation) (string
 	if err != nil {
 		return "", err
 	}
-	p, err := c.plan(ctx, def, a, b)
+	key, err := c.keyOf(ctx, b.Job)
+	if err != nil {
+		return "", err
+	}
+	p, err := c.plan(def, a, b, key)
 	switch {
 	case errors.Is(err, ErrInput), errors.Is(err, errBase):
 		return err.Error(), nil

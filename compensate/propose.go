@@ -75,6 +75,7 @@ func (c *Compensations) current(ctx context.Context, action string) (Definition,
 
 func (c *Compensations) plans(ctx context.Context, def Definition, a *Action, breaks []int64) ([]plan, error) {
 	var plans []plan
+	keys := map[string][]string{} // by job
 	for _, id := range breaks {
 		b, err := c.Breaks.Get(ctx, id)
 		if err != nil {
@@ -83,7 +84,12 @@ func (c *Compensations) plans(ctx context.Context, def Definition, a *Action, br
 		if err := a.fits(b); err != nil {
 			return nil, err
 		}
-		p, err := c.plan(ctx, def, a, b)
+		if keys[b.Job] == nil {
+			if keys[b.Job], err = c.keyOf(ctx, b.Job); err != nil {
+				return nil, err
+			}
+		}
+		p, err := c.plan(def, a, b, keys[b.Job])
 		if err != nil {
 			return nil, err
 		}

@@ -20,23 +20,28 @@ type plan struct {
 	hash   []byte
 }
 
-// plan renders what an action would do about a break as it is now.
-func (c *Compensations) plan(ctx context.Context, def Definition, a *Action, b reconcile.Break) (plan, error) {
-	p := plan{action: a, def: def, b: b}
-	job, err := c.Jobs.Current(ctx, b.Job)
-	if err != nil {
-		return p, err
-	}
-	parsed, err := job.Parse()
-	if err != nil {
-		return p, err
-	}
-	p.inputs = inputsOf(b, parsed.Key)
+// plan renders what an action would do about a break as it is now. key are the
+// columns of its job's key.
+func (c *Compensations) plan(def Definition, a *Action, b reconcile.Break, key []string) (p plan, err error) {
+	p = plan{action: a, def: def, b: b, inputs: inputsOf(b, key)}
 	if p.effect, err = c.render(a, p.inputs); err != nil {
 		return p, fmt.Errorf("action %s on break %d: %w", a.Name, b.ID, err)
 	}
 	p.hash, err = hashOf(def, p.inputs, p.effect, b)
 	return p, err
+}
+
+// keyOf are the columns of a job's key.
+func (c *Compensations) keyOf(ctx context.Context, job string) ([]string, error) {
+	def, err := c.Jobs.Current(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := def.Parse()
+	if err != nil {
+		return nil, err
+	}
+	return parsed.Key, nil
 }
 
 // hashOf covers everything that a checker agrees to: the action's version, what
