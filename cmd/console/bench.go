@@ -12,13 +12,16 @@ import (
 )
 
 type benchCmd struct {
-	What             []string `arg:"" optional:"" help:"consume, rabbit, spring, memory, drain, outbox, replay; all if absent. rabbit-replay and letters only by name." enum:"consume,rabbit,rabbit-replay,spring,memory,drain,outbox,replay,letters"`
+	What             []string `arg:"" optional:"" help:"consume, rabbit, spring, memory, drain, outbox, replay; all if absent. rabbit-replay, letters and reconcile only by name." enum:"consume,rabbit,rabbit-replay,spring,memory,drain,outbox,replay,letters,reconcile"`
 	Letters          int      `help:"Rows that letters fills the tables with." default:"1000000"`
 	Postgres         string   `help:"Server whose user may create databases." required:"" env:"ONCEMORE_POSTGRES_URL" placeholder:"URL"`
 	Kafka            string   `help:"Broker." required:"" env:"ONCEMORE_KAFKA" placeholder:"HOST:PORT"`
 	Rabbit           string   `help:"RabbitMQ; without it rabbit is not measured." env:"ONCEMORE_RABBITMQ4" placeholder:"URL"`
 	RabbitManagement string   `help:"Management API of a RabbitMQ with the shovel plug-in, for rabbit-replay." env:"ONCEMORE_RABBITMQ4_MANAGEMENT" placeholder:"URL"`
 	Spring           string   `help:"Jar of interop/spring-consumer; beside Spring nothing is measured without it." env:"ONCEMORE_INTEROP" placeholder:"FILE"`
+	MySQL            string   `help:"MariaDB whose user may create databases and users, for reconcile." name:"mysql" env:"ONCEMORE_MYSQL_URL" placeholder:"URL"`
+	Reladiff         string   `help:"Program of that name, beside which reconcile is measured; without it there are figures only." placeholder:"FILE"`
+	Rows             int      `help:"Rows of each ledger that reconcile compares." default:"1000000"`
 	Backlog          int      `help:"Records of 1 KB that memory is measured with." default:"300000"`
 	Rounds           int      `help:"The median of so many counts." default:"3"`
 }
@@ -70,6 +73,9 @@ func (c benchCmd) Run(e *edge) error {
 	}
 	if slices.Contains(c.What, "letters") {
 		return env.Letters(e.ctx, c.Letters, openSite(c.Kafka, e.log))
+	}
+	if slices.Contains(c.What, "reconcile") {
+		return env.Reconcile(e.ctx, c.MySQL, c.Reladiff, c.Rows)
 	}
 	if c.wants("replay") {
 		return env.Replay(e.ctx, func(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays) error {
