@@ -173,7 +173,7 @@ func (r *Revisions) arrived(ctx context.Context, id uuid.UUID) (Body, string, er
 	return body, fromLetter.String(), nil
 }
 
-const sqlRevisionBody = `SELECT key, value, headers FROM letter_revision WHERE letter_id = @letter AND no = @no`
+const sqlRevisionBody = `SELECT key, value, headers FROM letter_revision WHERE letter_id = @letter AND no = @no::bigint`
 
 func (r *Revisions) body(ctx context.Context, letter uuid.UUID, no int) (Body, error) {
 	var b Body

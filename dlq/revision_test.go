@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -377,6 +378,9 @@ func TestARevisionKeepsBytes(t *testing.T) {
 	s.must(nil, err)
 	if string(body.Value) != "\x01\xfe\x00 a\r\n" || body.Key == nil || len(body.Headers) != 4 || body.Headers[1].Value != nil || body.Headers[2].Value == nil {
 		t.Errorf("%q, key %v, %v", body.Value, body.Key, body.Headers)
+	}
+	if _, err := s.revisions().Body(t.Context(), letter, math.MaxInt32+1); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a number larger than any: %v", err)
 	}
 }
 

@@ -144,6 +144,7 @@ func TestEditingALetter(t *testing.T) {
 	}
 	contains(t, s.get(t, viewer, "/letters/"+letter.ID.String()+"/revisions/1"), http.StatusOK, "Revision 1")
 	contains(t, s.get(t, operator, "/letters/"+letter.ID.String()+"/revisions/7"), http.StatusNotFound)
+	contains(t, s.get(t, operator, "/letters/"+letter.ID.String()+"/revisions/87701733463"), http.StatusNotFound)
 	contains(t, s.get(t, operator, edit+"?revision=9"), http.StatusBadRequest)
 }
 
