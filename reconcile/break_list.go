@@ -129,11 +129,20 @@ FROM reconcile_break WHERE job = @job AND state IN (1, 2, 4, 7) GROUP BY 1, 2 OR
 
 // Aging sorts a job's outstanding breaks by how long they have been open.
 func (b *Breaks) Aging(ctx context.Context, job string, now time.Time) ([]Bucket, error) {
+	return aging(ctx, b.pool, job, now)
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func aging(ctx context.Context, q querier, job string, now time.Time) ([]Bucket, error) {
 	ages := make([]float64, len(Ages))
 	for i, a := range Ages {
 		ages[i] = a.Seconds()
 	}
-	rows, err := b.pool.Query(ctx, sqlAging, pgx.NamedArgs{"job": job, "now": now, "ages": ages})
+	rows, err := q.Query(ctx, sqlAging, pgx.NamedArgs{"job": job, "now": now, "ages": ages})
 	if err != nil {
 		return nil, fmt.Errorf("query aging of %s: %w", job, err)
 	}

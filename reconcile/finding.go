@@ -21,13 +21,14 @@ type FindingSide struct {
 	Currency string
 	First    time.Time
 	Last     time.Time
+	Nulls    int `json:",omitempty"` // rows without an amount
 }
 
 func findingSide(g *group) FindingSide {
 	if g.rows == 0 {
 		return FindingSide{}
 	}
-	return FindingSide{g.rows, g.sum.value(), g.currency, time.UnixMicro(g.first).UTC(), time.UnixMicro(g.last).UTC()}
+	return FindingSide{g.rows, g.sum.value(), g.currency, time.UnixMicro(g.first).UTC(), time.UnixMicro(g.last).UTC(), g.nulls}
 }
 
 // currency names what a finding's difference is in: that of the side that is

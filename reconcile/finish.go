@@ -98,6 +98,9 @@ func (s *step) seal(ctx context.Context, tx pgx.Tx, run *Run, why string) (err e
 		if run.Roll, err = rollForward(ctx, tx, run.Job); err != nil {
 			return err
 		}
+		if run.Roll.Aging, err = aging(ctx, tx, run.Job, s.r.opts.Clock()); err != nil {
+			return err
+		}
 	}
 	if run.AtRisk, err = atRisk(ctx, tx, run.Job); err != nil {
 		return err

@@ -71,7 +71,8 @@ type Run struct {
 // currency.
 type Roll struct {
 	Currencies map[string]RollCurrency
-	Last       int64 // the last movement that is in it
+	Last       int64    // the last movement that is in it
+	Aging      []Bucket `json:",omitempty"` // of what is outstanding at its end
 }
 
 // RollCurrency is one currency's roll-forward. Movements are signed: what closed
