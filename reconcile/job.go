@@ -120,6 +120,9 @@ func (j *Job) timeColumn(p Party) string {
 	return [...]string{j.Match.OutboxTime, j.Match.ConsumedTime, j.Match.EffectTime}[p]
 }
 
+// Side is the definition of a party; nil: the job has none.
+func (j *Job) Side(p Party) *Side { return j.side(p) }
+
 // parties lists those that the job has.
 func (j *Job) parties() []Party {
 	if j.Outbox == nil {

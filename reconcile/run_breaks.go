@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -30,8 +31,14 @@ type RunBreakFilter struct {
 	Type   Type
 	States []BreakState
 	Owner  string // "none": nobody's
-	Before int64  // id, for the next page
+	Opened Opened
+	Before int64 // id, for the next page
 	Limit  int
+}
+
+// Opened is when a break was opened; zero ends are open.
+type Opened struct {
+	From, To time.Time // To is exclusive
 }
 
 const sqlRunBreakColumns = `
@@ -51,6 +58,8 @@ func (f RunBreakFilter) where(run int64) (string, pgx.NamedArgs) {
 	add(len(f.States) > 0, "b.state = ANY(@states)", "states", f.States)
 	add(f.Owner == "none", "b.owner IS NULL", "owner", f.Owner)
 	add(f.Owner != "" && f.Owner != "none", "b.owner = @owner", "owner", f.Owner)
+	add(!f.Opened.From.IsZero(), "b.opened_at >= @opened_from", "opened_from", f.Opened.From)
+	add(!f.Opened.To.IsZero(), "b.opened_at < @opened_to", "opened_to", f.Opened.To)
 	add(f.Before != 0, "b.id < @before", "before", f.Before)
 	return strings.Join(conditions, " AND "), args
 }
@@ -128,4 +137,32 @@ func (b *Breaks) Outstanding(ctx context.Context, most int) (n int, err error) {
 		return 0, fmt.Errorf("count open breaks: %w", err)
 	}
 	return n, nil
+}
+
+// EventRisk is what one event's open break is about.
+type EventRisk struct {
+	EventID  string
+	Currency string
+	Amount   Amount
+}
+
+// mostEvents bounds how many events of a run are looked at for their letters.
+const mostEvents = 10_000
+
+const sqlRunEvents = `
+SELECT b.event_id, x.currency, abs(x.amount)::text
+FROM reconcile_run_break x JOIN reconcile_break b ON b.id = x.break_id
+WHERE x.run_id = @run AND x.what <> 3 AND b.event_id IS NOT NULL LIMIT @limit`
+
+// Events lists the events of the breaks that a run found open, at most 10,000.
+func (b *Breaks) Events(ctx context.Context, run int64) ([]EventRisk, error) {
+	rows, err := b.pool.Query(ctx, sqlRunEvents, pgx.NamedArgs{"run": run, "limit": mostEvents})
+	if err != nil {
+		return nil, fmt.Errorf("query events of run %d: %w", run, err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[EventRisk])
+	if err != nil {
+		return nil, fmt.Errorf("read events of run %d: %w", run, err)
+	}
+	return all, nil
 }
