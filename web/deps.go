@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"oncemore/compensate"
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
 	"oncemore/dlq/payload"
@@ -35,7 +36,8 @@ type Deps struct {
 	Dialects  *dialect.Set              // how headers are read; nil: the embedded ones
 	Drained   func() []dlq.SourceStatus // how far this process's drains are; nil: it has none
 
-	Reconcile Reconciliation
+	Reconcile     Reconciliation
+	Compensations *compensate.Compensations
 
 	Retention *dlq.Retention // of letters
 	Links     []Link         // to traces and logs; may be empty
