@@ -9,11 +9,13 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
+	"oncemore/dlq"
 	"oncemore/reconcile"
 )
 
@@ -44,6 +46,12 @@ type Target struct {
 	MySQL    *sql.DB
 }
 
+// Base is an address that requests may call.
+type Base struct {
+	URL     string
+	Headers map[string]string // secret: sent with every call, never shown
+}
+
 // Config is what compensations work with.
 type Config struct {
 	Pool    *pgxpool.Pool // the console's own
@@ -51,9 +59,11 @@ type Config struct {
 	Runs    *reconcile.Runs
 	Breaks  *reconcile.Breaks
 	Jobs    *reconcile.Jobs
+	Letters *dlq.Letters // nil: only breaks are repaired
+	Judge   *dlq.Judge   // with Letters
 	Replays Replaying
 	Targets map[string]Target // by the connection's name
-	Bases   map[string]string // addresses that requests may call, by name
+	Bases   map[string]Base   // what requests may call, by name
 	Client  *http.Client      // nil: one that follows no redirects
 
 	StepTime time.Duration // how long one step of the queue works; 0 is 20 s
@@ -62,13 +72,26 @@ type Config struct {
 	Log      *slog.Logger
 }
 
+// ErrNotReplayed is returned for an event that the safe replay does not send,
+// with why.
+var ErrNotReplayed = errors.New("compensate: the event is not replayed")
+
+// ReplayRequest is a replay that a compensation asks for.
+type ReplayRequest struct {
+	EventID  string
+	Group    string
+	LetterID *uuid.UUID // nil: any letter of the event in the group
+	Key      string     // the same for every time that the compensation asks
+	Reason   string
+}
+
 // Replaying is what the action replay_event needs of the safe replay.
 type Replaying interface {
-	// Start plans and starts a replay of an event to a group, and returns its
-	// number. An error says why nothing is sent.
-	Start(ctx context.Context, eventID, group, reason string) (int64, error)
-	// Outcome says what became of it: "" while nothing is known.
-	Outcome(ctx context.Context, replay int64) (outcome string, settled bool, err error)
+	// Start plans and starts a replay, and returns its number. Error:
+	// ErrNotReplayed with why nothing is sent; any other one may pass.
+	Start(ctx context.Context, r ReplayRequest) (int64, error)
+	// Outcome says what became of it in the group; settled: for good.
+	Outcome(ctx context.Context, replay int64, group string) (outcome string, settled bool, err error)
 }
 
 // Compensations are the repairs. They are safe for any number of replicas.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -35,7 +36,10 @@ func (c *Compensations) call(r *Request, in Inputs) (call, error) {
 	if err != nil {
 		return call{}, err
 	}
-	out := call{method: r.Method, url: strings.TrimRight(base, "/") + rest, headers: map[string]string{}}
+	out := call{method: r.Method, url: strings.TrimRight(base.URL, "/") + rest, headers: maps.Clone(base.Headers)}
+	if out.headers == nil {
+		out.headers = map[string]string{}
+	}
 	out.shown = r.URL[m[2]:m[3]] + ":" + rest // a base may hold credentials
 	if out.body, err = bodyJSON(r.Body, in); err != nil {
 		return call{}, err

@@ -13,7 +13,9 @@ const sqlSetReplay = `UPDATE compensation SET replay_id = @replay WHERE id = @id
 func (s *step) replayOnce(ctx context.Context) answer {
 	if s.comp.ReplayID == nil {
 		reason := fmt.Sprintf("compensation C-%d: %s", s.id, s.comp.Reason)
-		replay, err := s.c.Replays.Start(ctx, *s.comp.EventID, *s.comp.Group, reason)
+		replay, err := s.c.Replays.Start(ctx, ReplayRequest{
+			EventID: *s.comp.EventID, Group: *s.comp.Group, LetterID: s.comp.LetterID, Key: fmt.Sprintf("C-%d", s.id), Reason: reason,
+		})
 		if err != nil {
 			return answer{Error: err.Error(), outcome: refused}
 		}
@@ -34,7 +36,7 @@ func (s *step) replayOutcome(ctx context.Context) answer {
 	if s.comp.ReplayID == nil {
 		return answer{outcome: retry}
 	}
-	what, settled, err := s.c.Replays.Outcome(ctx, *s.comp.ReplayID)
+	what, settled, err := s.c.Replays.Outcome(ctx, *s.comp.ReplayID, *s.comp.Group)
 	switch {
 	case err != nil:
 		return answer{Error: err.Error(), outcome: unknown}

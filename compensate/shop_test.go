@@ -81,7 +81,7 @@ func openBank(t *testing.T) *bank {
 	t.Cleanup(server.Close)
 	b.Compensations, err = New(Config{
 		Pool: b.console, Actions: b.actions, Runs: b.runs, Breaks: b.breaks, Jobs: jobs, Targets: map[string]Target{"pg": {Postgres: b.business}},
-		Bases: map[string]string{"points-api": server.URL}, Clock: b.clock, Log: log,
+		Bases: map[string]Base{"points-api": {URL: server.URL}}, Clock: b.clock, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"oncemore/compensate"
 	"oncemore/consumer"
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
@@ -55,7 +56,8 @@ type app struct {
 	searches  *dlq.Searches
 	retention *dlq.Retention
 
-	reconcile reconciliation
+	reconcile     reconciliation
+	compensations *compensate.Compensations
 
 	judgeStale time.Duration // verdicts older than this are read again
 }
@@ -117,7 +119,10 @@ func (a *app) open(ctx context.Context) (err error) {
 	}
 	a.revisions = dlq.NewRevisions(a.pool, a.judge, a.origins, a.dialects, a.registries)
 	a.scheduler = schedule.New(a.pool, a.log, a.clock)
-	return a.openReconciliation(ctx)
+	if err := a.openReconciliation(ctx); err != nil {
+		return err
+	}
+	return a.openCompensations(ctx)
 }
 
 // close ends what open made, as far as it came.

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"oncemore/compensate"
 	"oncemore/consumer/metrics"
 	"oncemore/dlq"
 	"oncemore/dlq/dialect"
@@ -169,7 +170,7 @@ const (
 func (a *app) startJobs(ctx context.Context, start starter) {
 	start("steps", func(ctx context.Context) error {
 		return work(ctx, a.pool, a.log, a.clock, queue{dlq.ReplayQueue, 8, a.replays}, queue{dlq.BulkQueue, 2, a.bulks},
-			queue{reconcile.Queue, 4, a.reconcile.runs}, queue{alert.Queue, 4, a.alerts})
+			queue{reconcile.Queue, 4, a.reconcile.runs}, queue{compensate.Queue, 8, a.compensations}, queue{alert.Queue, 4, a.alerts})
 	})
 	start("replays looked after", func(ctx context.Context) error { a.replays.Run(ctx); return nil })
 	a.replays.Schedule(a.scheduler)
@@ -220,8 +221,9 @@ func (a *app) webDeps(more extras) web.Deps {
 	}
 	return web.Deps{
 		Pool: a.pool, Letters: a.letters, Faults: a.faults, Judge: a.judge, Origins: a.origins, Replays: a.replays, Revisions: a.revisions,
-		Reconcile: web.Reconciliation{Jobs: a.reconcile.jobs, Runs: a.reconcile.runs, Breaks: a.reconcile.breaks},
-		Overview:  a.overview, Fleet: a.fleet, Drained: a.drained, Outboxes: a.outboxes,
+		Reconcile:     web.Reconciliation{Jobs: a.reconcile.jobs, Runs: a.reconcile.runs, Breaks: a.reconcile.breaks},
+		Compensations: a.compensations,
+		Overview:      a.overview, Fleet: a.fleet, Drained: a.drained, Outboxes: a.outboxes,
 		Bulks: a.bulks, Searches: a.searches, Retention: a.retention, Links: a.links(),
 		Dialects: a.dialects, Registries: a.registries,
 		Environment: a.conf.Environment, Clusters: names, Version: versionText(),

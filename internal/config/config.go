@@ -22,9 +22,10 @@ type Config struct {
 	Outbox      []Outbox
 	Links       []Link // to traces and logs
 
-	URLs         map[string]string // bases that http effects may call, by name
-	ReconcileDir string            // "": none
-	Dialects     string            // a file with dialects of one's own; "": none
+	URLs         map[string]string            // bases that http effects and compensations may call, by name
+	URLHeaders   map[string]map[string]Secret // what calls of compensations carry, by base and header
+	ReconcileDir string                       // of jobs and of actions; "": none
+	Dialects     string                       // a file with dialects of one's own; "": none
 
 	Alerts Alerts
 
@@ -81,6 +82,7 @@ type Connection struct {
 	Kind    string // postgres | mysql
 	URL     Secret
 	Writer  Secret   // defaults to URL
+	Repairs Secret   // of compensations; not set: they may not write to it
 	Records *Records // of its consume records; nil: as retention says
 }
 

@@ -3,8 +3,6 @@ package config
 import (
 	"net"
 	"net/netip"
-	"net/url"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -23,7 +21,7 @@ const (
 
 func defaults(file string) *Config {
 	return &Config{
-		File: file, Listen: defaultListen, URLs: map[string]string{},
+		File: file, Listen: defaultListen, URLs: map[string]string{}, URLHeaders: map[string]map[string]Secret{},
 		Approval:  Approval{ReplaySize: defaultReplaySize, ValidFor: defaultApproval},
 		Replays:   Replays{Cap: defaultReplayCap},
 		Retention: Retention{Letters: defaultLetters},
@@ -153,6 +151,7 @@ func readConnection(name string, n node) Connection {
 	f := fields{"kind": func(n node) { n.OneOf(&c.Kind, "postgres", "mysql") }}
 	secret(f, "url", &c.URL)
 	secret(f, "writer_url", &c.Writer)
+	secret(f, "compensation_url", &c.Repairs)
 	f["retention"] = func(n node) { c.Records = readRecords(n) }
 	n.Object(f, "kind")
 	needSecret(n, "url", c.URL)
@@ -383,18 +382,6 @@ func readRetry(n node, r *Retry) {
 	if r.Max < r.Initial {
 		n.Fail("max (%s) is less than initial (%s)", r.Max, r.Initial)
 	}
-}
-
-func readURLs(n node, c *Config) {
-	n.Named(func(name string, v node) {
-		var base string
-		v.Text(&base)
-		u, err := url.Parse(base)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
-			v.Fail("has to be a base address such as http://points.internal:8080, not %q", base)
-		}
-		c.URLs[name] = strings.TrimRight(base, "/")
-	})
 }
 
 func readRetention(n node, r *Retention) {
