@@ -89,12 +89,41 @@ var states = map[string]look{
 	"delivery.sending":         {"hold", "clock"},
 	"delivery.sent":            {"go", "circle-check"},
 	"delivery.failed":          {"bad", "circle-x"},
+	"run.queued":               {"hold", "clock"},
+	"run.running":              {"noop", "player-play"},
+	"run.complete":             {"go", "circle-check"},
+	"run.waiting":              {"ask", "signature"},
+	"run.partial":              {"hold", "alert-triangle"},
+	"run.failed":               {"bad", "circle-x"},
+	"run.signed":               {"go", "signature"},
+	"run.superseded":           {"hold", "history"},
+	"run.reopened":             {"ask", "rotate-2"},
+	"break.open":               {"mute", "circle-dashed"},
+	"break.assigned":           {"mute", "user-check"},
+	"break.explained":          {"noop", "info-circle"},
+	"break.compensating":       {"noop", "arrow-back-up"},
+	"break.verified":           {"go", "checks"},
+	"break.closed":             {"go", "circle-check"},
+	"break.reopened":           {"ask", "rotate-2"},
 	"source.drained":           {"go", "circle-check"},
 	"source.behind":            {"ask", "clock"},
 	"source.gap":               {"bad", "alert-triangle"},
 	"source.unattended":        {"ask", "eye-off"},
 	"source.unknown":           {"hold", "help"},
 }
+
+// breakTypes are what a break is about; their words are break.type.….
+var breakTypes = map[string]look{
+	"missing_effect":         {"mute", "circle-dashed"},
+	"effect_without_record":  {"mute", "unlink"},
+	"amount_mismatch":        {"mute", "equal-not"},
+	"duplicate_effect":       {"mute", "copy"},
+	"published_not_consumed": {"mute", "inbox"},
+	"timing":                 {"mute", "clock"},
+}
+
+// BreakTypes lists the types of breaks in the order of tabs and proofs.
+var BreakTypes = []string{"published_not_consumed", "missing_effect", "effect_without_record", "amount_mismatch", "duplicate_effect", "timing"}
 
 // VerdictHue is the hue of a verdict: go, noop, ask or hold.
 func VerdictHue(verdict string) string { return verdicts[verdict].hue }
