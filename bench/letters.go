@@ -9,35 +9,75 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"oncemore/dlq"
+	"oncemore/internal/embedded"
+	"oncemore/migrations"
 )
 
 const (
-	lettersDays = 180 // over which the letters arrived
-	lettersPart = 50_000
-	lettersFull = 0.1 // share of letters with a whole body, in the months before the newest
+	lettersDays    = 180 // over which the letters arrived
+	lettersPart    = 50_000
+	lettersWriters = 2
+	lettersFull    = 0.1 // share of letters with a whole body, in the months before the newest
 )
 
 // Letters fills the console's tables with so many letters and measures pages for
-// twenty people, and a drain next to COPY into the same tables.
-func (e Env) Letters(ctx context.Context, letters int, open Open) error {
-	pool, drop, err := e.migrated(ctx)
+// twenty people, and a drain next to COPY into the same tables. A database that
+// is named stays, and is filled only once.
+func (e Env) Letters(ctx context.Context, letters int, keep string, open Open) error {
+	pool, end, err := e.kept(ctx, keep)
 	if err != nil {
 		return err
 	}
-	defer drop()
-	began := time.Now()
-	if err := fillLetters(ctx, pool, letters); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintf(e.Out, "letters: %d filled in %s\n", letters, time.Since(began).Round(time.Second)); err != nil {
+	defer end()
+	if err := e.fill(ctx, pool, letters); err != nil {
 		return err
 	}
 	if err := e.pages(ctx, pool, open); err != nil {
 		return fmt.Errorf("pages: %w", err)
 	}
 	return e.drainInto(ctx, pool)
+}
+
+// kept is migrated, or the database of that name, which stays.
+func (e Env) kept(ctx context.Context, name string) (*pgxpool.Pool, func(), error) {
+	if name == "" {
+		return e.migrated(ctx)
+	}
+	url, err := embedded.EnsureDatabase(ctx, e.Postgres, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := migrations.Up(ctx, pool); err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	return pool, pool.Close, nil
+}
+
+const sqlFilled = `select coalesce(sum(n), 0) from fault_count`
+
+// fill fills an empty database; one that is full already stays as it is.
+func (e Env) fill(ctx context.Context, pool *pgxpool.Pool, letters int) error {
+	var there int
+	if err := pool.QueryRow(ctx, sqlFilled).Scan(&there); err != nil {
+		return fmt.Errorf("count the letters that are there: %w", err)
+	}
+	began, did := time.Now(), "found"
+	if there == 0 {
+		if err := fillLetters(ctx, pool, letters); err != nil {
+			return err
+		}
+		there, did = letters, "filled"
+	}
+	_, err := fmt.Fprintf(e.Out, "letters: %d %s in %s\n", there, did, time.Since(began).Round(time.Second))
+	return err
 }
 
 // Two thousand faults of 60 sources, 40 groups, 300 classes and 6 dialects.
@@ -86,10 +126,13 @@ func fillLetters(ctx context.Context, pool *pgxpool.Pool, letters int) error {
 			return fmt.Errorf("fill: make a month: %w", err)
 		}
 	}
+	parts, partsCtx := errgroup.WithContext(ctx)
+	parts.SetLimit(lettersWriters)
 	for from := 0; from < letters; from += lettersPart {
-		if err := fillPart(ctx, pool, from, min(from+lettersPart, letters), letters); err != nil {
-			return err
-		}
+		parts.Go(func() error { return fillPart(partsCtx, pool, from, min(from+lettersPart, letters), letters) })
+	}
+	if err := parts.Wait(); err != nil {
+		return err
 	}
 	for _, sql := range []string{sqlFillCounts, sqlFillHours, sqlFillTotals, sqlFillTokens, "vacuum analyze"} {
 		if _, err := pool.Exec(ctx, sql); err != nil {

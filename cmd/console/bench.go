@@ -14,6 +14,7 @@ import (
 type benchCmd struct {
 	What             []string `arg:"" optional:"" help:"consume, rabbit, spring, memory, drain, outbox, replay; all if absent. rabbit-replay, letters and reconcile only by name." enum:"consume,rabbit,rabbit-replay,spring,memory,drain,outbox,replay,letters,reconcile"`
 	Letters          int      `help:"Rows that letters fills the tables with." default:"1000000"`
+	Keep             string   `help:"Database of letters that stays, and that the next run finds filled." placeholder:"NAME"`
 	Postgres         string   `help:"Server whose user may create databases." required:"" env:"ONCEMORE_POSTGRES_URL" placeholder:"URL"`
 	Kafka            string   `help:"Broker." required:"" env:"ONCEMORE_KAFKA" placeholder:"HOST:PORT"`
 	Rabbit           string   `help:"RabbitMQ; without it rabbit is not measured." env:"ONCEMORE_RABBITMQ4" placeholder:"URL"`
@@ -72,7 +73,7 @@ func (c benchCmd) Run(e *edge) error {
 		}
 	}
 	if slices.Contains(c.What, "letters") {
-		return env.Letters(e.ctx, c.Letters, openSite(c.Kafka, e.log))
+		return env.Letters(e.ctx, c.Letters, c.Keep, openSite(c.Kafka, e.log))
 	}
 	if slices.Contains(c.What, "reconcile") {
 		return env.Reconcile(e.ctx, c.MySQL, c.Reladiff, c.Rows)
