@@ -126,6 +126,7 @@ type LetterFilter struct {
 	Owner       string // the letter's, else its fault's; OwnerNone: nobody
 	Search      string // exact terms, see ParseTerms; by the token index, which lags
 	Text        string // bytes that stand in key, value, headers, event id or error; needs FaultID or Since
+	AnyCase     bool   // Text in capitals or not: Latin letters in any mix, others all small, all large or capitalised
 
 	Sort string // -drained_at (default): newest arrival first | drained_at: oldest first
 }

@@ -79,7 +79,10 @@ func (w *comparing) conditions() {
 	case f.Owner != "":
 		add(owner+" = (SELECT id FROM letter_name WHERE kind = 4 AND name = @owner)", "owner", f.Owner)
 	}
-	if f.Text != "" {
+	switch {
+	case f.Text != "" && f.AnyCase:
+		add(sqlHoldsAnyCase, "needles", foldedNeedles(f.Text))
+	case f.Text != "":
 		add(sqlHoldsText, "needles", needles(f.Text))
 	}
 	w.where = orTrue(strings.Join(all, " AND "))
@@ -89,6 +92,14 @@ func (w *comparing) conditions() {
 const sqlHoldsText = `EXISTS (SELECT FROM unnest(@needles::bytea[]) n WHERE position(n IN b.value) > 0
   OR position(n IN b.headers) > 0 OR position(n IN b.key) > 0
   OR position(n IN convert_to(coalesce(d.event_id, '') || ' ' || coalesce(d.error_message, ''), 'UTF8')) > 0)`
+
+// sqlHoldsAnyCase compares bytes as fold writes them, with Latin letters small.
+// The escape format doubles backslashes; as one other character they cannot be
+// taken for the beginning of an escape.
+const sqlHoldsAnyCase = `EXISTS (
+  SELECT FROM unnest(ARRAY[b.value, b.headers, b.key, convert_to(coalesce(d.event_id, '') || ' ' || coalesce(d.error_message, ''), 'UTF8')]) h
+  CROSS JOIN LATERAL (SELECT lower(replace(encode(h, 'escape'), '\\', '¦') COLLATE "C") AS folded OFFSET 0) f
+  JOIN unnest(@needles::text[]) n ON position(n IN f.folded) > 0)`
 
 // found is a letter of a walk that matches.
 type walkPart struct {
@@ -103,7 +114,7 @@ func (w *comparing) next(ctx context.Context) (walkPart, error) {
 		return w.nextByTokens(ctx)
 	}
 	size := w.size()
-	part, n, err := w.compare(ctx, w.query.ids(w.direction), w.query.named(size))
+	part, n, err := w.compare(ctx, w.query.ids(w.direction, size), w.query.named())
 	if err != nil {
 		return part, err
 	}
@@ -297,7 +308,7 @@ func (l *Letters) eachMatch(ctx context.Context, f LetterFilter, after, upper uu
 // plainParts reads the ids of a query that needs no comparing.
 func (l *Letters) plainParts(q letterQuery, size int) func(context.Context) (walkPart, error) {
 	return func(ctx context.Context) (part walkPart, err error) {
-		rows, err := l.pool.Query(ctx, q.ids(newer), q.named(size))
+		rows, err := l.pool.Query(ctx, q.ids(newer, size), q.named())
 		if err != nil {
 			return part, fmt.Errorf("query letters of a filter: %w", err)
 		}

@@ -277,6 +277,37 @@ func TestChineseTextIsFoundHoweverItIsEscaped(t *testing.T) {
 	}
 }
 
+func TestTextIsFoundInAnyCase(t *testing.T) {
+	t.Parallel()
+	s := newSeed(t)
+	ids := s.add(
+		seedLetter{event: "mixed", value: []byte(`{"name":"Ünsal MÜLLER"}`)},
+		seedLetter{event: "zero", value: []byte("\x00\xff\xfeMÜLLER\x00")},
+		seedLetter{event: "escaped", value: []byte(`{"name":"m\u00fcller"}`)},
+		seedLetter{event: "header", headers: []Header{{Name: "customer", Value: []byte("Müller")}}},
+		seedLetter{event: "error", message: "no such customer: müller"},
+		seedLetter{event: "other", value: []byte(`mu\303\274ller`)},
+		seedLetter{event: "backslash", value: []byte(`C:\\Temp\Bob`)},
+		seedLetter{event: "a\\303", value: []byte{'\\', '3', '0', '3', 'x'}},
+	)
+	all := func(text string) []uuid.UUID {
+		return listAll(t, patient(s), LetterFilter{Text: text, AnyCase: true, Since: time.Now().Add(-time.Hour), Sort: SortOldest}, 50)
+	}
+	if got := all("müller"); !slices.Equal(got, ids[:5]) {
+		t.Errorf("müller: %d letters, want the first five", len(got))
+	}
+	if got := all(`c:\\TEMP`); !slices.Equal(got, ids[6:7]) {
+		t.Errorf("a path: %v, want %v", got, ids[6])
+	}
+	if got := all("\u00c3"); len(got) != 0 { // its first byte is 0o303
+		t.Errorf("written octal digits pass for a byte: %v", got)
+	}
+	exact := LetterFilter{Text: "müller", Since: time.Now().Add(-time.Hour), Sort: SortOldest}
+	if got := listAll(t, patient(s), exact, 50); slices.Contains(got, ids[0]) {
+		t.Error("without the option, case counts")
+	}
+}
+
 func TestTheIndexStaysBehindAndSaysHowFar(t *testing.T) {
 	t.Parallel()
 	s := newSeed(t)

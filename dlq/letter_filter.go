@@ -54,6 +54,8 @@ func (f LetterFilter) checkCompared() error {
 		return &ErrBadFilter{Field: "attempts_max", Reason: "must not be negative"}
 	case f.AttemptsMax > 0 && f.AttemptsMax < f.AttemptsMin:
 		return &ErrBadFilter{Field: "attempts_max", Reason: "must not be below attempts_min"}
+	case f.AnyCase && f.Text == "":
+		return &ErrBadFilter{Field: "text_case", Reason: "says how text is looked for: give text"}
 	case f.Text != "" && f.FaultID == 0 && f.Since.IsZero():
 		return &ErrBadFilter{Field: "text", Reason: "is looked for inside a fault or a time range only: give fault_id or since"}
 	}
@@ -280,8 +282,10 @@ func (l *Letters) rarest(ctx context.Context, dims []dimension) (string, error) 
 	return strings.Join(parts, " AND "), nil
 }
 
-// ids is the statement that yields the ids of a page, in the asked direction.
-func (q letterQuery) ids(direction byte) string {
+// ids is the statement that yields so many ids, in the asked direction. The number
+// is in the text: a generic plan for any number would sort all letters, since it
+// expects a tenth of them to be asked for.
+func (q letterQuery) ids(direction byte, rows int) string {
 	order, states := "DESC", []State{Open, Replaying, Resolved, Discarded}
 	if direction == newer {
 		order = "ASC"
@@ -290,13 +294,13 @@ func (q letterQuery) ids(direction byte) string {
 		states = []State{q.state}
 	}
 	if q.via {
-		return q.idsViaFaults(order, states)
+		return q.idsViaFaults(order, states, rows)
 	}
 	if q.event {
-		return q.idsByEvent(order)
+		return q.idsByEvent(order, rows)
 	}
 	if q.where == "" && q.state == 0 {
-		return fmt.Sprintf(`SELECT d.id FROM dead_letter d WHERE d.id > @lower AND d.id < @upper ORDER BY d.id %s LIMIT @rows`, order)
+		return fmt.Sprintf(`SELECT d.id FROM dead_letter d WHERE d.id > @lower AND d.id < @upper ORDER BY d.id %s LIMIT %d`, order, rows)
 	}
 	branches := make([]string, len(states))
 	for i, s := range states {
@@ -304,15 +308,15 @@ func (q letterQuery) ids(direction byte) string {
 		if q.where != "" {
 			cond = q.where + " AND " + cond
 		}
-		branches[i] = fmt.Sprintf(`(SELECT d.id FROM dead_letter d WHERE %s AND d.id > @lower AND d.id < @upper ORDER BY d.id %s LIMIT @rows)`, cond, order)
+		branches[i] = fmt.Sprintf(`(SELECT d.id FROM dead_letter d WHERE %s AND d.id > @lower AND d.id < @upper ORDER BY d.id %s LIMIT %d)`, cond, order, rows)
 	}
 	if len(branches) == 1 {
 		return branches[0][1 : len(branches[0])-1]
 	}
-	return strings.Join(branches, " UNION ALL ") + fmt.Sprintf(" ORDER BY id %s LIMIT @rows", order)
+	return strings.Join(branches, " UNION ALL ") + fmt.Sprintf(" ORDER BY id %s LIMIT %d", order, rows)
 }
 
-func (q letterQuery) idsViaFaults(order string, states []State) string {
+func (q letterQuery) idsViaFaults(order string, states []State, rows int) string {
 	list := make([]string, len(states))
 	for i, s := range states {
 		list[i] = fmt.Sprint(int16(s))
@@ -323,25 +327,25 @@ CROSS JOIN unnest('{%[2]s}'::smallint[]) s(state)
 CROSS JOIN LATERAL (
   SELECT d.id FROM dead_letter d
   WHERE d.fault_id = f.id AND d.state = s.state AND d.id > @lower AND d.id < @upper
-  ORDER BY d.id %[1]s LIMIT @rows) l
-ORDER BY l.id %[1]s LIMIT @rows`, order, strings.Join(list, ","))
+  ORDER BY d.id %[1]s LIMIT %[3]d) l
+ORDER BY l.id %[1]s LIMIT %[3]d`, order, strings.Join(list, ","), rows)
 }
 
 // idsByEvent finds all letters of the event before it orders them: left to
 // itself the planner walks all letters in order until enough have the event id.
-func (q letterQuery) idsByEvent(order string) string {
+func (q letterQuery) idsByEvent(order string, rows int) string {
 	where := q.where
 	if q.state != 0 {
 		where += fmt.Sprintf(" AND d.state = %d", q.state)
 	}
 	return fmt.Sprintf(`
 WITH e AS MATERIALIZED (SELECT d.id FROM dead_letter d WHERE %s AND d.id > @lower AND d.id < @upper)
-SELECT e.id FROM e ORDER BY e.id %s LIMIT @rows`, where, order)
+SELECT e.id FROM e ORDER BY e.id %s LIMIT %d`, where, order, rows)
 }
 
-// named gives the arguments of ids for a page of rows.
-func (q letterQuery) named(rows int) pgx.NamedArgs {
-	args := pgx.NamedArgs{"lower": q.lower, "upper": q.upper, "rows": rows}
+// named gives the arguments of ids.
+func (q letterQuery) named() pgx.NamedArgs {
+	args := pgx.NamedArgs{"lower": q.lower, "upper": q.upper}
 	if q.via {
 		args["faults"] = q.faults
 		return args

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -89,7 +91,7 @@ func (w *comparing) compareHits(ctx context.Context, hits []uuid.UUID) (walkPart
 	if w.direction == newer {
 		order = "ASC"
 	}
-	args := w.query.named(0)
+	args := w.query.named()
 	for k, v := range w.args {
 		args[k] = v
 	}
@@ -146,6 +148,43 @@ func needles(text string) [][]byte {
 		out = append(out, []byte(s))
 	}
 	return out
+}
+
+// foldedNeedles are the needles of a text in each way that its letters may be
+// written, folded like the bytes that they are looked for in.
+func foldedNeedles(text string) []string {
+	var all []string
+	for _, written := range []string{text, strings.ToLower(text), strings.ToUpper(text), capitalised(text)} {
+		for _, n := range needles(written) {
+			all = append(all, fold(n))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func capitalised(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToTitle(first)) + strings.ToLower(text[size:])
+}
+
+// fold writes bytes as PostgreSQL's escape format does, Latin letters small, a
+// backslash as one character that no other byte is written with.
+func fold(b []byte) string {
+	var out strings.Builder
+	for _, c := range b {
+		switch {
+		case c == '\\':
+			out.WriteRune('¦')
+		case c == 0 || c >= 0x80:
+			fmt.Fprintf(&out, `\%03o`, c)
+		case c >= 'A' && c <= 'Z':
+			out.WriteByte(c + 'a' - 'A')
+		default:
+			out.WriteByte(c)
+		}
+	}
+	return out.String()
 }
 
 // asciiJSON escapes what is not ASCII, as many serialisers do.

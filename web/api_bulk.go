@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -34,6 +35,20 @@ type bulkAssignJSON struct {
 
 // filterFromJSON reads a filter by the names of the list's parameters.
 func filterFromJSON(c echo.Context, members map[string]any) (dlq.LetterFilter, error) {
+	q, err := queryFromJSON(c, members)
+	if err != nil {
+		return dlq.LetterFilter{}, err
+	}
+	q.takeWithin()
+	filter := letterFilter(q)
+	if err := q.done(); err != nil {
+		return filter, inFilter(err)
+	}
+	return filter, nil
+}
+
+// queryFromJSON is a list's query whose parameters stand in a body.
+func queryFromJSON(c echo.Context, members map[string]any) (*query, error) {
 	q := queryFrom(c, "")
 	for name, value := range members {
 		switch v := value.(type) {
@@ -42,14 +57,18 @@ func filterFromJSON(c echo.Context, members map[string]any) (dlq.LetterFilter, e
 		case float64:
 			q.values.Set(name, strconv.FormatFloat(v, 'f', -1, 64))
 		default:
-			return dlq.LetterFilter{}, invalid("filter/"+printable(name), "is a text or a number")
+			return nil, invalid("filter/"+printable(name), "is a text or a number")
 		}
 	}
-	filter := letterFilter(q)
-	if err := q.done(); err != nil {
-		return filter, fmt.Errorf("filter: %w", err)
+	return q, nil
+}
+
+// inFilter names the field where it stands in the body.
+func inFilter(err error) error {
+	if bad, ok := errors.AsType[*fieldError](err); ok {
+		return &fieldError{Field: "filter/" + bad.Field, Text: bad.Text, Status: bad.Status}
 	}
-	return filter, nil
+	return fmt.Errorf("filter: %w", err)
 }
 
 // bulkJSON is a command on letters.

@@ -82,7 +82,7 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{"POST", "replays", `{"target":"group","filter":{"cursor":"x"}}`, 400, "filter/cursor"},
 		{"POST", "replays", `{"target":"group","filter":{"state":"resolved"}}`, 422, "filter/state"},
 		{"POST", "replays", `{"target":"group","filter":{"fault_id":1.5}}`, 400, "filter/fault_id"},
-		{"POST", "replays", `{"target":"group","filter":{"fault_id":-1}}`, 422, "filter/fault_id"},
+		{"POST", "replays", `{"target":"group","filter":{"fault_id":-1}}`, 400, "filter/fault_id"},
 		{"POST", "replays", `{"target":"group","filter":{"fault_id":99999999999}}`, 400, "filter/fault_id"},
 		{"POST", "replays", `{"target":"group","filter":{"since":"yesterday"}}`, 400, "filter/since"},
 		{"POST", "replays", `{"target":"group","filter":{"event_id":"a\u0000b"}}`, 400, "filter/event_id"},
@@ -218,11 +218,27 @@ func TestAuthMatrix(t *testing.T) {
 		"POST /api/v1/breaks/:id/comments":                      access.RunJob,
 		"POST /api/v1/breaks/:id/unexplain":                     access.ExplainBreak,
 		"POST /api/v1/breaks/:id/recheck":                       access.RunJob,
+		"POST /api/v1/compensations":                            access.ProposeCompensation,
+		"POST /api/v1/compensations/approve":                    access.ApproveCompensation,
+		"POST /api/v1/compensations/:id/approve":                access.ApproveCompensation,
+		"POST /api/v1/compensations/:id/reject":                 access.ApproveCompensation,
+		"POST /api/v1/compensations/:id/retry":                  access.ControlCompensation,
+		"POST /api/v1/compensations/:id/cancel":                 access.ControlCompensation,
+		"POST /api/v1/compensations/:id/pause":                  access.ControlCompensation,
+		"POST /api/v1/compensations/:id/resume":                 access.ControlCompensation,
+		"POST /api/v1/sagas/:id/cancel":                         access.ControlCompensation,
+		"POST /api/v1/sagas/:id/steps/:op/:no/retry":            access.ControlCompensation,
+		"POST /api/v1/sagas/:id/steps/:op/:no/skip":             access.ControlCompensation,
+		"POST /api/v1/sagas/:id/steps/:op/:no/approve-skip":     access.ApproveCompensation,
+		"POST /api/v1/actions/:action/trust":                    access.ApproveCompensation,
+		"POST /api/v1/actions/:action/distrust":                 access.ApproveCompensation,
 		"POST /api/v1/checks/run":                               access.RunChecks,
 		"POST /api/v1/outbox/:connection/:table/rows/:id/retry": access.RetryOutbox,
 		"POST /api/v1/outbox/:connection/:table/rows/:id/skip":  access.SkipOutbox,
 		"POST /api/v1/outbox/commands/:id/approve":              access.ApproveOutbox,
 		"POST /api/v1/outbox/commands/:id/reject":               access.ApproveOutbox,
+		"POST /api/v1/alerts/:id/acknowledge":                   access.AckAlert,
+		"POST /api/v1/alerts/channels/:channel/test":            access.TestAlert,
 		"POST /api/v1/checks/mute":                              access.MuteCheck,
 		"POST /api/v1/checks/unmute":                            access.MuteCheck,
 	}
@@ -241,7 +257,7 @@ func TestAuthMatrix(t *testing.T) {
 					t.Fatalf("%s changes something, and this test does not know which act it is", key)
 				}
 			}
-			path := strings.NewReplacer("/letters/:id", "/letters/"+id, ":id", "1", ":group", points, ":job", "points", ":no", "1").Replace(route.Path)
+			path := strings.NewReplacer("/letters/:id", "/letters/"+id, ":id", "1", ":group", points, ":job", "points", ":no", "1", ":op", "forward", ":action", "credit").Replace(route.Path)
 			body := ""
 			if route.Method == "POST" {
 				if body = `{"reason":"matrix"}`; route.Path == "/api/v1/replays" {

@@ -126,6 +126,11 @@ func letterFilter(q *query) dlq.LetterFilter {
 		Verdict: q.verdict(), AttemptsMin: int32(q.id("attempts_min", 32)), AttemptsMax: int32(q.id("attempts_max", 32)),
 		Owner: q.owner(), Search: strings.TrimSpace(q.take("q")), Text: q.take("text"), Sort: q.take("sort"),
 	}
+	if name := q.take("text_case"); name != "" {
+		_, err := choice("text_case", name, map[string]bool{"any": true})
+		q.keep(err)
+		f.AnyCase = true
+	}
 	if age := q.age("older_than"); age > 0 {
 		if !f.Until.IsZero() {
 			q.fail("older_than", "and until say the same: give one of them")

@@ -14,30 +14,16 @@ import (
 
 // planJSON is the body of POST /replays. Pointers tell absent from empty.
 type planJSON struct {
-	RedoOf    *int64         `json:"redo_of"`
-	Pace      *paceJSON      `json:"pace"`
-	Revisions map[string]int `json:"revisions"`
-	LetterIDs *[]string      `json:"letter_ids"`
-	Filter    *filterJSON    `json:"filter"`
-	Target    *string        `json:"target"`
-	Reason    string         `json:"reason"`
-	DryRun    bool           `json:"dry_run"`
-	Start     *string        `json:"start"`
-	Overrides []overrideJSON `json:"overrides"`
-}
-
-type filterJSON struct {
-	State         string `json:"state"`
-	Cluster       string `json:"cluster"`
-	Source        string `json:"source"`
-	Dialect       string `json:"dialect"`
-	EventID       string `json:"event_id"`
-	ConsumerGroup string `json:"consumer_group"`
-	FaultID       *int32 `json:"fault_id"`
-	ErrorClass    string `json:"error_class"`
-	OriginTopic   string `json:"origin_topic"`
-	Since         string `json:"since"`
-	Until         string `json:"until"`
+	RedoOf    *int64          `json:"redo_of"`
+	Pace      *paceJSON       `json:"pace"`
+	Revisions map[string]int  `json:"revisions"`
+	LetterIDs *[]string       `json:"letter_ids"`
+	Filter    *map[string]any `json:"filter"` // the parameters of GET /letters
+	Target    *string         `json:"target"`
+	Reason    string          `json:"reason"`
+	DryRun    bool            `json:"dry_run"`
+	Start     *string         `json:"start"`
+	Overrides []overrideJSON  `json:"overrides"`
 }
 
 type overrideJSON struct {
@@ -80,7 +66,7 @@ func (s *Server) apiReplayPlan(c echo.Context) error {
 	if err := decode(c, &body); err != nil {
 		return err
 	}
-	request, err := body.request(c.Request().Header.Get("Idempotency-Key"))
+	request, err := body.request(c)
 	if err != nil {
 		return err
 	}
@@ -110,7 +96,8 @@ func planOf(here locale.Locale, p dlq.Plan) plannedJSON {
 }
 
 // request checks what the domain cannot see: what was absent, and how it was spelled.
-func (b planJSON) request(key string) (dlq.PlanRequest, error) {
+func (b planJSON) request(c echo.Context) (dlq.PlanRequest, error) {
+	key := c.Request().Header.Get("Idempotency-Key")
 	request := dlq.PlanRequest{RequestKey: key}
 	if len(key) > 200 || strings.ContainsFunc(key, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
 		return request, &fieldError{Field: "Idempotency-Key", Text: "has at most 200 visible ASCII characters"}
@@ -119,7 +106,7 @@ func (b planJSON) request(key string) (dlq.PlanRequest, error) {
 	if request.Target, err = b.target(); err != nil {
 		return request, err
 	}
-	if request.Selection, err = b.selection(); err != nil {
+	if request.Selection, err = b.selection(c); err != nil {
 		return request, err
 	}
 	if request.Pace, err = b.Pace.pace(); err != nil {
@@ -160,7 +147,7 @@ func (b planJSON) target() (dlq.Target, error) {
 	return target, nil
 }
 
-func (b planJSON) selection() (dlq.Selection, error) {
+func (b planJSON) selection(c echo.Context) (dlq.Selection, error) {
 	ways := 0
 	for _, named := range []bool{b.LetterIDs != nil, b.Filter != nil, b.RedoOf != nil} {
 		if named {
@@ -175,7 +162,7 @@ func (b planJSON) selection() (dlq.Selection, error) {
 	case b.RedoOf != nil:
 		return dlq.Selection{RedoOf: *b.RedoOf}, nil
 	case b.Filter != nil:
-		filter, err := b.Filter.filter()
+		filter, err := openFilter(c, *b.Filter)
 		return dlq.Selection{Filter: &filter}, err
 	case len(*b.LetterIDs) == 0:
 		return dlq.Selection{}, invalid("letter_ids", "is empty")
@@ -191,24 +178,17 @@ func (b planJSON) selection() (dlq.Selection, error) {
 	return dlq.Selection{LetterIDs: ids}, nil
 }
 
-func (f filterJSON) filter() (dlq.LetterFilter, error) {
-	filter := dlq.LetterFilter{State: dlq.Open, Cluster: f.Cluster, Source: f.Source, Dialect: f.Dialect, EventID: f.EventID,
-		Group: f.ConsumerGroup, ErrorClass: f.ErrorClass, OriginTopic: f.OriginTopic}
-	if f.State != "" && f.State != "open" {
-		return filter, invalid("filter/state", "can only be open")
-	}
-	if f.FaultID != nil {
-		if *f.FaultID <= 0 {
-			return filter, invalid("filter/fault_id", "is a positive whole number")
-		}
-		filter.FaultID = *f.FaultID
-	}
-	var err error
-	if filter.Since, err = parseTime("filter/since", f.Since); err != nil {
+// openFilter is a filter of a plan, which takes open letters only.
+func openFilter(c echo.Context, members map[string]any) (dlq.LetterFilter, error) {
+	filter, err := filterFromJSON(c, members)
+	if err != nil {
 		return filter, err
 	}
-	filter.Until, err = parseTime("filter/until", f.Until)
-	return filter, err
+	if filter.State != 0 && filter.State != dlq.Open {
+		return filter, invalid("filter/state", "can only be open")
+	}
+	filter.State = dlq.Open
+	return filter, nil
 }
 
 func (o overrideJSON) override(at string) (dlq.Override, error) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"oncemore/dlq"
 	"oncemore/internal/access"
 	"oncemore/internal/testkit"
 )
@@ -193,4 +194,34 @@ func TestCommandsOnWhatIsNotThere(t *testing.T) {
 	if p := r.problem(t); r.status != http.StatusNotFound || fmt.Sprint(p["letter_ids"]) != "["+absent+"]" {
 		t.Errorf("a plan of a letter that is not there: %d %s", r.status, r.body)
 	}
+}
+
+func TestAReplayTakesEveryFilterOfTheList(t *testing.T) {
+	t.Parallel()
+	s := setupShop(t)
+	s.fail(t, "payment-1", points)
+	s.fail(t, "payment-2", points)
+	operator := s.token(t, access.Operator)
+	s.letters(t, operator, 2)
+	if n, err := dlq.IndexTokens(t.Context(), s.pool, -time.Minute); err != nil || n != 2 {
+		t.Fatalf("indexed %d, %v", n, err)
+	}
+	plan := func(filter string, status int) map[string]any {
+		t.Helper()
+		var out map[string]any
+		read(t, s.checked(t, operator, "POST", "/api/v1/replays", `{"target":"group","reason":"repaired","dry_run":true,"filter":`+filter+`}`), status, &out)
+		return out
+	}
+	for _, filter := range []string{`{"text":"PAYMENT-2","text_case":"any","within":"1h"}`, `{"q":"event_id:payment-2"}`, `{"event_id":"payment-2","owner":"none"}`} {
+		if got := plan(filter, 200)["letters"]; got != 1.0 {
+			t.Errorf("%s plans %v letters, want one", filter, got)
+		}
+	}
+	for _, filter := range []string{`{"attempts_min":1000}`, `{"older_than":"1h"}`, `{"verdict":"collides"}`, `{"owner":"me"}`} {
+		if got := plan(filter, 200)["letters"]; got != 0.0 {
+			t.Errorf("%s plans %v letters, want none", filter, got)
+		}
+	}
+	plan(`{"text":"x"}`, 400)
+	plan(`{"verdict":"nice"}`, 400)
 }

@@ -69,6 +69,7 @@ func checkListQuery(c echo.Context, page, query string) error {
 	case "letters":
 		letterFilter(q)
 		q.take("within")
+		q.columns()
 	case "faults":
 		q.take("by")
 		faultFilter(q)

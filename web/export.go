@@ -29,19 +29,17 @@ var faultColumns = []string{"id", "cluster", "broker", "source", "dialect", "ori
 // exportLetters sends a list's letters as a file, for pages and API alike.
 func (s *Server) exportLetters(c echo.Context) error {
 	q := parseQuery(c)
-	format, filter := export.Format(q.take("format")), letterFilter(q)
-	if within := q.take("within"); within != "" {
-		age, err := choice("within", within, ages)
-		q.keep(err)
-		filter.Since = q.now.Add(-age)
-	}
+	format := export.Format(q.take("format"))
+	q.takeWithin()
+	filter := letterFilter(q)
+	names, places := exportColumns(q.columns())
 	if err := q.done(); err != nil {
 		return err
 	}
 	actor := actorOf(c)
-	return s.export(c, "letters", format, letterColumns, func(put func(...any) error) error {
+	return s.export(c, "letters", format, names, func(put func(...any) error) error {
 		return s.Letters.Export(c.Request().Context(), actor, filter, string(format), func(l dlq.Letter) error {
-			return put(letterCells(letterFor(actor)(l))...)
+			return put(picked(letterCells(letterFor(actor)(l)), places)...)
 		})
 	})
 }

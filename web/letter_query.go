@@ -88,11 +88,19 @@ func mayLookFor(actor access.Actor, f dlq.LetterFilter) error {
 
 // letterPairs are a filter as an address carries it.
 func letterPairs(f dlq.LetterFilter) []string {
-	return []string{"state", letterStateNames[f.State], "q", f.Search, "text", f.Text,
+	return []string{"state", letterStateNames[f.State], "q", f.Search, "text", f.Text, "text_case", caseName(f),
 		"cluster", f.Cluster, "source", f.Source, "dialect", f.Dialect, "event_id", f.EventID,
 		"consumer_group", f.Group, "fault_id", plainID(f.FaultID), "error_class", f.ErrorClass, "origin_topic", f.OriginTopic,
 		"verdict", verdictChoiceNames[f.Verdict], "attempts_min", plainID(f.AttemptsMin), "attempts_max", plainID(f.AttemptsMax),
 		"owner", f.Owner, "sort", f.Sort, "since", rfc(f.Since), "until", rfc(f.Until)}
+}
+
+// caseName is how a text is looked for, "" as it is written.
+func caseName(f dlq.LetterFilter) string {
+	if f.AnyCase {
+		return "any"
+	}
+	return ""
 }
 
 // plainID is a number of an address, "" for 0.

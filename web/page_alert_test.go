@@ -3,6 +3,7 @@ package web_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -282,5 +283,70 @@ func TestAlertsAreMetrics(t *testing.T) {
 	w.look(t, errors.New("silent"))
 	if body := scrape(); !strings.Contains(body, `oncemore_alerts{rule="unattended",severity="warning"} 2`) || !strings.Contains(body, `oncemore_alert_rule_blind{rule="unattended"} 1`) {
 		t.Error(body)
+	}
+}
+
+func TestAlertsInTheAPI(t *testing.T) {
+	t.Parallel()
+	w := setupWatchtower(t)
+	viewer, operator, admin := w.token(t, access.Viewer), w.token(t, access.Operator), w.token(t, access.Admin)
+	type alerts struct {
+		Items []struct {
+			ID           int64
+			Text, Href   string
+			ResolvedAt   *time.Time `json:"resolved_at"`
+			Acknowledged *struct{ By, Reason string }
+		}
+		Rules []struct {
+			Name     string
+			LookedAt *time.Time `json:"looked_at"`
+			Error    *string
+		}
+	}
+	list := func(path string) (a alerts) {
+		t.Helper()
+		read(t, w.checked(t, viewer, "GET", path, ""), http.StatusOK, &a)
+		return a
+	}
+	if a := list("/api/v1/alerts"); len(a.Items) != 0 || len(a.Rules) != 1 || a.Rules[0].LookedAt != nil {
+		t.Fatalf("before a look: %+v", a)
+	}
+	w.look(t, errors.New("broker silent"), "main/nobody.DLT")
+	a := list("/api/v1/alerts")
+	if len(a.Items) != 1 || a.Items[0].Text != "main/nobody.DLT holds 7 messages, and nobody drains it." || a.Items[0].Href != "/sources" || a.Items[0].Acknowledged != nil {
+		t.Fatalf("%+v", a)
+	}
+	if a.Rules[0].LookedAt == nil || a.Rules[0].Error == nil || *a.Rules[0].Error != "broker silent" {
+		t.Errorf("the look that failed: %+v", a.Rules)
+	}
+	at := fmt.Sprintf("/api/v1/alerts/%d/acknowledge", a.Items[0].ID)
+	read(t, w.checked(t, viewer, "POST", at, ""), http.StatusForbidden, nil)
+	read(t, w.checked(t, operator, "POST", at, `{"reason":"on it"}`), http.StatusNoContent, nil)
+	read(t, w.checked(t, operator, "POST", at, ""), http.StatusConflict, nil)
+	if a := list("/api/v1/alerts?state=lasting"); a.Items[0].Acknowledged == nil || a.Items[0].Acknowledged.Reason != "on it" {
+		t.Errorf("%+v", a.Items)
+	}
+	w.look(t, nil)
+	if a := list("/api/v1/alerts?state=over"); len(a.Items) != 1 || a.Items[0].ResolvedAt == nil || len(list("/api/v1/alerts").Items) != 0 {
+		t.Errorf("after its end: %+v", a)
+	}
+	read(t, w.checked(t, viewer, "GET", "/api/v1/alerts?state=x", ""), http.StatusBadRequest, nil)
+
+	read(t, w.checked(t, operator, "POST", "/api/v1/alerts/channels/ops/test", ""), http.StatusForbidden, nil)
+	read(t, w.checked(t, admin, "POST", "/api/v1/alerts/channels/nobody/test", ""), http.StatusNotFound, nil)
+	read(t, w.checked(t, admin, "POST", "/api/v1/alerts/channels/ops/test", ""), http.StatusAccepted, nil)
+	channels := w.checked(t, viewer, "GET", "/api/v1/alerts/channels", "")
+	var c struct {
+		Items []struct {
+			Name, Least string
+			Last        *struct{ Kind, State string }
+		}
+	}
+	read(t, channels, http.StatusOK, &c)
+	if len(c.Items) != 1 || c.Items[0].Least != "warning" || c.Items[0].Last == nil || c.Items[0].Last.Kind != "test" {
+		t.Errorf("channels: %+v", c)
+	}
+	if strings.Contains(channels.body, "secret-path") {
+		t.Error("a channel's address is in the answer")
 	}
 }

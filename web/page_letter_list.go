@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -21,21 +22,30 @@ type letterQuery struct {
 	filter dlq.LetterFilter
 	page   dlq.Page
 	within string // of the age filters: since_1h, …; resolved into filter
+
+	columns []string // shown beside the event; nil: the usual ones
 }
 
 // ages are the choices of the filter by arrival.
 var ages = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour}
 
-func letterQueryOf(c echo.Context, now time.Time) (letterQuery, error) {
+func letterQueryOf(c echo.Context) (letterQuery, error) {
 	q := parseQuery(c)
-	l := letterQuery{within: q.take("within")}
-	if l.within != "" { // before the filters: a text is looked for within it
-		age, err := choice("within", l.within, ages)
-		q.keep(err)
-		q.values.Set("since", rfc(now.Add(-age).Truncate(time.Second)))
-	}
-	l.filter, l.page = letterFilter(q), q.page()
+	l := letterQuery{within: q.takeWithin()}
+	l.filter, l.page, l.columns = letterFilter(q), q.page(), q.columns()
 	return l, q.done()
+}
+
+// takeWithin turns the parameter within into since. It comes before the filters:
+// a text is looked for within it.
+func (q *query) takeWithin() string {
+	within := q.take("within")
+	if within != "" {
+		age, err := choice("within", within, ages)
+		q.keep(err)
+		q.values.Set("since", rfc(q.now.Add(-age).Truncate(time.Second)))
+	}
+	return within
 }
 
 // pairs are the filter as an address carries it.
@@ -43,7 +53,7 @@ func (q letterQuery) pairs() []string {
 	if q.within != "" {
 		q.filter.Since = time.Time{}
 	}
-	return append(letterPairs(q.filter), "within", q.within)
+	return append(letterPairs(q.filter), "within", q.within, "columns", strings.Join(q.columns, ","))
 }
 
 func rfc(t time.Time) string {
@@ -57,7 +67,7 @@ func rfc(t time.Time) string {
 // within meant when the list began.
 func (q letterQuery) address(cursor string) string {
 	if cursor != "" {
-		return address("/letters", append(letterPairs(q.filter), "cursor", cursor)...)
+		return address("/letters", append(letterPairs(q.filter), "columns", strings.Join(q.columns, ","), "cursor", cursor)...)
 	}
 	return address("/letters", q.pairs()...)
 }
@@ -78,7 +88,7 @@ func (s *Server) letterListPage(c echo.Context) error { return s.showLetterList(
 
 func (s *Server) showLetterList(c echo.Context, was refused) error {
 	here := localeOf(c)
-	q, err := letterQueryOf(c, here.Now)
+	q, err := letterQueryOf(c)
 	if err != nil {
 		return err
 	}
@@ -102,6 +112,7 @@ func (s *Server) showLetterList(c echo.Context, was refused) error {
 		Replay: s.replayForm(c, here.Text("letters.reason"), was), Changes: changesURL(c, "/letters"),
 		Exports: exportLinks(here, "/letters/export", q.pairs()),
 	}
+	v.Columns = columnMenu(here, q)
 	v.Replay.Target = "group"
 	if q.filter.State == dlq.Open || q.filter.State == dlq.Discarded {
 		v.Query = address("", letterPairs(q.filter)...) // as of this moment
@@ -167,9 +178,11 @@ func letterFilterBar(here locale.Locale, q letterQuery, known names, owners []ui
 	f := q.filter
 	bar := views.FilterBar{Action: "/letters",
 		Hidden: params("state", letterStateNames[f.State], "cluster", f.Cluster, "dialect", f.Dialect, "origin_topic", f.OriginTopic,
-			"fault_id", plainID(f.FaultID), "attempts_max", plainID(f.AttemptsMax), "until", rfc(f.Until)),
+			"fault_id", plainID(f.FaultID), "attempts_max", plainID(f.AttemptsMax), "until", rfc(f.Until),
+			"columns", strings.Join(q.columns, ",")),
 		Search: &views.Search{Name: "q", Value: f.Search, Label: here.Text("filter.q")},
 	}
+	var textCase []ui.Choice
 	if f.EventID != "" {
 		bar.Fields = append(bar.Fields, views.Search{Name: "event_id", Value: f.EventID, Label: here.Text("filter.event_id")})
 	}
@@ -178,8 +191,11 @@ func letterFilterBar(here locale.Locale, q letterQuery, known names, owners []ui
 	}
 	if reader.May(access.ReadPayload) {
 		bar.Fields = append(bar.Fields, views.Search{Name: "text", Value: f.Text, Label: here.Text("filter.text")})
+		if f.Text != "" {
+			textCase = append(textCase, ui.Choice{Name: "text_case", Label: here.Text("filter.case_exact"), Value: caseName(f), Options: []ui.Option{{Value: "any", Label: here.Text("filter.case_any")}}})
+		}
 	}
-	bar.Choices = append(nameChoices(here, known, f.Source, f.Group, f.ErrorClass),
+	bar.Choices = append(textCase, append(nameChoices(here, known, f.Source, f.Group, f.ErrorClass),
 		verdictChoice(here, f.Verdict),
 		ui.Choice{Name: "within", Label: here.Text("filter.since"), Value: q.within, Options: []ui.Option{
 			{Value: "1h", Label: here.Text("filter.since_1h")}, {Value: "24h", Label: here.Text("filter.since_24h")}, {Value: "7d", Label: here.Text("filter.since_7d")},
@@ -187,7 +203,7 @@ func letterFilterBar(here locale.Locale, q letterQuery, known names, owners []ui
 		ui.Choice{Name: "attempts_min", Label: here.Text("filter.attempts"), Value: plainID(f.AttemptsMin), Options: withChosen(attemptOptions(here), plainID(f.AttemptsMin))},
 		ownerChoice(here, f.Owner, owners),
 		ui.Choice{Name: "sort", Label: here.Text("filter.sort_newest"), Value: f.Sort, Options: []ui.Option{{Value: dlq.SortOldest, Label: here.Text("filter.sort_oldest")}}},
-	)
+	)...)
 	if q.narrowed() || f.Sort != "" {
 		bar.Clear = address("/letters", "state", letterStateNames[f.State])
 	}
@@ -280,10 +296,22 @@ func (s *Server) letterRow(reader access.Actor, l dlq.Letter, list string) views
 		ID: l.ID.String(), EventID: deref(l.EventID), State: letterStateNames[l.State], Group: deref(l.Group),
 		Place: place(l.Broker, l.Source), Dialect: l.Dialect, Class: deref(l.ErrorClass), Message: deref(messageFor(reader, l.ErrorMessage)),
 		Verdict: l.Verdict.String(), Attempts: small(l.Attempts), Occurrences: int(l.Occurrences), Arrived: l.DrainedAt, FailedAt: l.FailedAt,
-		Owner: deref(l.Owner), KeptUntil: s.keptUntil(l),
+		Owner: deref(l.Owner), KeptUntil: s.keptUntil(l), Origin: originText(l.Origin), Replays: int(l.ReplayCount), EventTime: l.EventTime,
 	}
 	row.Href = address("/letters/"+row.ID, "list", queryOf(list))
 	return row
+}
+
+// originText is where a letter was first, as far as it is known.
+func originText(o dlq.Origin) string {
+	text := deref(o.Topic)
+	if o.Partition != nil {
+		text += "[" + strconv.Itoa(int(*o.Partition)) + "]"
+	}
+	if o.Offset != nil {
+		text += "@" + strconv.FormatInt(*o.Offset, 10)
+	}
+	return text
 }
 
 // keptUntil is when a closed letter may be dropped; nil: it is not closed, or never.

@@ -256,6 +256,29 @@ func TestTriagePages(t *testing.T) {
 		contains(t, s.get(t, operator, "/faults?by=group"), http.StatusOK, `consumer_group=`+notify)
 		contains(t, s.get(t, operator, "/faults?by=colour"), http.StatusBadRequest, "source, group, class")
 	})
+	t.Run("columns", func(t *testing.T) {
+		page := s.get(t, operator, "/letters?state=open&columns=owner,verdict&columns=consumer_group")
+		contains(t, page, http.StatusOK, `<th scope="col" class="">Consumer group</th>`, `<th scope="col" class="">Verdict</th>`, `name="columns" value="consumer_group,verdict,owner"`,
+			"columns=consumer_group%2Cverdict%2Cowner&amp;format=csv", "Usual columns")
+		if strings.Contains(page.body, ">Error class</th>") || strings.Contains(page.body, ">Arrived</th>") {
+			t.Error("a column that nobody asked for is shown")
+		}
+		contains(t, s.get(t, operator, "/letters?columns=payload"), http.StatusBadRequest, "columns", "consumer_group, source")
+		file := s.get(t, operator, "/letters/export?format=csv&columns=origin,owner")
+		if head, _, _ := strings.Cut(file.body, "\n"); strings.TrimSpace(head) != "id,event_id,origin_topic,origin_partition,origin_offset,owner" {
+			t.Errorf("the file's columns: %s", head)
+		}
+		saved := url.Values{"page": {"letters"}, "query": {"q=refused&columns=owner"}, "name": {"owners"}, "from": {"/letters"}}
+		if r := s.post(t, operator, "/searches", saved); r.status != http.StatusSeeOther {
+			t.Errorf("a search with columns is not kept: %d", r.status)
+		}
+	})
+	t.Run("any case", func(t *testing.T) {
+		contains(t, s.get(t, operator, "/letters?text=PAYMENT-SUCCESS-10001&within=1h"), http.StatusOK, "No letters match")
+		contains(t, s.get(t, operator, "/letters?text=PAYMENT-SUCCESS-10001&within=1h&text_case=any"), http.StatusOK, "payment-success-10001", `name="text_case"`)
+		contains(t, s.get(t, operator, "/letters?text_case=any&within=1h"), http.StatusBadRequest, "text_case")
+		contains(t, s.get(t, operator, "/letters?text=x&within=1h&text_case=upper"), http.StatusBadRequest, "text_case")
+	})
 	t.Run("saved searches", func(t *testing.T) {
 		r := s.post(t, operator, "/searches", url.Values{"page": {"letters"}, "query": {"q=refused&state=open"}, "name": {"refusals"}, "from": {"/letters"}})
 		if r.status != http.StatusSeeOther || r.header.Get("Location") != "/letters?q=refused&state=open" {
