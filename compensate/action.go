@@ -36,6 +36,8 @@ const (
 type Action struct {
 	Name      string
 	AppliesTo []reconcile.Type // breaks that it may repair; empty: breaks of any type, and letters
+	Amount    string           // what a letter is worth, such as {{payload.amount}}; empty: nothing is known of it
+	Currency  string           // of a letter's amount
 	Group     string           // the consumer group whose effect it repairs; empty: none is claimed
 	Kind      Kind
 	Mode      Mode   // of a saga

@@ -60,6 +60,8 @@ func (a *Action) read(n node) {
 		"action":     func(n node) { n.Name(&a.Name) },
 		"applies_to": func(n node) { a.readTypes(n) },
 		"group":      func(n node) { n.Text(&a.Group) },
+		"amount":     func(n node) { n.Text(&a.Amount) },
+		"currency":   func(n node) { n.Text(&a.Currency) },
 		"kind": func(n node) {
 			n.OneOf((*string)(&a.Kind), string(ReplayEvent), string(SQL), string(HTTP), string(Saga))
 		},
@@ -85,7 +87,7 @@ func (a *Action) readTypes(n node) {
 	n.List(func(n node) {
 		var s string
 		n.OneOf(&s, string(reconcile.MissingEffect), string(reconcile.EffectWithoutRecord), string(reconcile.AmountMismatch),
-			string(reconcile.DuplicateEffect), string(reconcile.PublishedNotConsumed))
+			string(reconcile.DuplicateEffect), string(reconcile.PublishedNotConsumed), string(Letters))
 		a.AppliesTo = append(a.AppliesTo, reconcile.Type(s))
 	})
 }

@@ -66,6 +66,8 @@ type Compensation struct {
 	Why          *string
 	ReplayID     *int64
 	VerifyRun    *int64
+	BulkID       *int64 // the selection that it was asked for with
+	Automatic    bool   // asked for by the schedule, approved beforehand
 }
 
 // Inputs are what an effect is rendered from, by name: key.event_id,

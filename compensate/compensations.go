@@ -127,7 +127,7 @@ func New(c Config) (*Compensations, error) {
 const columns = `
   id, action, version, job, break_id, letter_id, key_text, event_id, group_name, currency, amount::text, inputs, effect, hash,
   state, attempt_group, asked_by, asked_at, reason, checkers, approved_at, expires_at, due_at, paused_by, cancel_by,
-  started_at, finished_at, why, replay_id, verify_run`
+  started_at, finished_at, why, replay_id, verify_run, bulk_id, automatic`
 
 const sqlGet = `SELECT` + columns + ` FROM compensation WHERE id = @id`
 

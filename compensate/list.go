@@ -25,6 +25,7 @@ type Filter struct {
 	LetterID  uuid.UUID
 	EventID   string
 	OlderThan time.Duration
+	Bulk      int64 // the selection that they were asked for with
 	Sagas     bool  // with several steps, or steps that undo
 	Before    int64 // id, for the next page
 	Limit     int
@@ -59,6 +60,7 @@ func (f Filter) where(now time.Time) (string, pgx.NamedArgs) {
 	add(f.LetterID != uuid.Nil, "c.letter_id = @letter", "letter", f.LetterID)
 	add(f.EventID != "", "c.event_id = @event", "event", f.EventID)
 	add(f.OlderThan != 0, "c.asked_at < @older", "older", now.Add(-f.OlderThan))
+	add(f.Bulk != 0, "c.bulk_id = @bulk", "bulk", f.Bulk)
 	add(f.Sagas, "jsonb_array_length(c.effect) > @one", "one", 1)
 	add(f.Before != 0, "c.id < @before", "before", f.Before)
 	if f.AmountMin != nil {

@@ -13,7 +13,6 @@ import (
 
 	"oncemore/internal/access"
 	"oncemore/internal/audit"
-	"oncemore/reconcile"
 )
 
 // Propose asks for one repair of each break by an action; the actor's reason is
@@ -41,7 +40,7 @@ func (c *Compensations) Propose(ctx context.Context, actor access.Actor, action 
 	var ids []int64
 	err = pgx.BeginFunc(ctx, c.Pool, func(tx pgx.Tx) error {
 		for _, p := range plans {
-			id, err := c.add(ctx, tx, actor, p, 0)
+			id, err := c.add(ctx, tx, actor, p, origin{})
 			if err != nil {
 				return err
 			}
@@ -98,42 +97,36 @@ func (c *Compensations) plans(ctx context.Context, def Definition, a *Action, br
 	return plans, nil
 }
 
-// fits reports whether the action may repair the break. Timing closes by itself.
-func (a *Action) fits(b reconcile.Break) error {
-	switch {
-	case b.Type == reconcile.Timing, len(a.AppliesTo) > 0 && !slices.Contains(a.AppliesTo, b.Type):
-		return fmt.Errorf("%w: %s is not for %s, which break %d is", ErrNotFor, a.Name, b.Type, b.ID)
-	case !b.State.Outstanding() || b.State == reconcile.Compensating:
-		return fmt.Errorf("%w: break %d is %s", ErrNotFor, b.ID, b.State)
-	case a.Kind == ReplayEvent && b.EventID == nil:
-		return fmt.Errorf("%w: break %d names no event", ErrNotFor, b.ID)
-	}
-	return nil
-}
-
 const sqlAdd = `
-INSERT INTO compensation (action, version, job, break_id, key_text, event_id, group_name, currency, amount, inputs, effect, hash,
-  attempt_group, asked_by, reason, checkers, expires_at)
-VALUES (@action, @version, @job, @break, @key, @event, nullif(@group, ''), @currency, @amount::numeric, @inputs, @effect, @hash,
-  @attempt_group, @by, @reason, @checkers, @expires)
+INSERT INTO compensation (action, version, job, break_id, letter_id, key_text, event_id, group_name, currency, amount, inputs, effect, hash,
+  attempt_group, asked_by, asked_at, reason, checkers, expires_at, approve_by, bulk_id, automatic)
+VALUES (@action, @version, @job, @break, @letter, @key, @event, nullif(@group, ''), @currency, @amount::numeric, @inputs, @effect, @hash,
+  @attempt_group, @by, @now, @reason, @checkers, @expires, @expires, nullif(@bulk::bigint, 0), @automatic)
 RETURNING id`
 
-// add keeps a proposal. checkers of 0 asks the action: it is for the schedule,
-// whose repairs are approved beforehand.
-func (c *Compensations) add(ctx context.Context, tx pgx.Tx, actor access.Actor, p plan, checkers int) (id int64, err error) {
-	if checkers == 0 {
-		checkers = p.action.Approval.checkers(p.b.Amount)
+// origin is where a proposal comes from.
+type origin struct {
+	bulk      int64 // 0: by itself
+	automatic bool  // the schedule's own, approved beforehand
+}
+
+// add keeps a proposal. Error: ErrTwice.
+func (c *Compensations) add(ctx context.Context, tx pgx.Tx, actor access.Actor, p plan, from origin) (id int64, err error) {
+	checkers, now := p.action.Approval.checkers(p.amount), c.Clock()
+	if from.automatic {
+		checkers = 0
 	}
 	err = tx.QueryRow(ctx, sqlAdd, pgx.NamedArgs{
-		"action": p.action.Name, "version": p.def.Version, "job": p.b.Job, "break": p.b.ID, "key": p.b.Key, "event": p.b.EventID,
-		"group": p.action.Group, "currency": p.b.Currency, "amount": p.b.Amount.String(), "inputs": p.inputs, "effect": p.effect, "hash": p.hash,
-		"attempt_group": p.b.Returns + 1, "by": actor.User, "reason": actor.Reason, "checkers": checkers, "expires": c.Clock().Add(p.action.Approval.Expires),
+		"action": p.action.Name, "version": p.def.Version, "job": p.job, "break": p.breakID, "letter": p.letterID, "key": p.key, "event": p.eventID,
+		"group": p.group, "currency": p.currency, "amount": p.amount.String(), "inputs": p.inputs, "effect": p.effect, "hash": p.hash,
+		"attempt_group": p.turn, "by": actor.User, "now": now, "reason": actor.Reason, "checkers": checkers, "expires": now.Add(p.action.Approval.Expires),
+		"bulk": from.bulk, "automatic": from.automatic,
 	}).Scan(&id)
 	if violated, ok := errors.AsType[*pgconn.PgError](err); ok && violated.Code == "23505" {
-		return 0, fmt.Errorf("%w: break %d by %s", ErrTwice, p.b.ID, p.action.Name)
+		return 0, fmt.Errorf("%w: %s by %s", ErrTwice, p.subject, p.action.Name)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("propose %s for break %d: %w", p.action.Name, p.b.ID, err)
+		return 0, fmt.Errorf("propose %s for %s: %w", p.action.Name, p.subject, err)
 	}
 	return id, tell(ctx, tx, id, actor.User, "proposed", actor.Reason, nil)
 }

@@ -13,25 +13,27 @@ import (
 	"oncemore/reconcile"
 )
 
-const (
-	sqlStart = `UPDATE compensation SET state = 3, started_at = now(), due_at = NULL, why = NULL WHERE id = @id AND state = 2`
-	sqlPlan  = `INSERT INTO saga_step (compensation_id, no, op, step) SELECT @id, n, 1, s FROM unnest(@no::int[], @steps::text[]) u(n, s)`
-)
+// busyAgain is when a compensation asks again that waits for others.
+const busyAgain = 30 * time.Second
 
 // start looks once more whether the repair is still what was approved and still
-// needed, and takes the event's claim and the day's amount.
+// needed, and takes what only one may have.
 func (s *step) start(ctx context.Context) (*time.Time, error) {
-	whole, err := s.whole(ctx)
+	now := s.c.Clock()
+	if due := s.comp.DueAt; due != nil && due.After(now) {
+		return due, nil // resumed before its turn
+	}
+	seen, err := s.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-	now := s.c.Clock()
 	var due *time.Time
 	err = s.fenced(ctx, func(tx pgx.Tx) error {
-		if whole {
-			return s.c.end(ctx, tx, s.comp, NotNeeded, "system", "the key is whole: somebody or something else has repaired it")
-		}
-		if ended, err := s.c.outdated(ctx, tx, s.comp); err != nil || ended != nil {
+		switch {
+		case seen.end != 0:
+			return s.c.end(ctx, tx, s.comp, seen.end, "system", seen.why)
+		case seen.why != "":
+			due, err = s.later(ctx, tx, now.Add(busyAgain), seen.why)
 			return err
 		}
 		next, err := s.mayStart(ctx, tx)
@@ -45,25 +47,86 @@ func (s *step) start(ctx context.Context) (*time.Time, error) {
 	return due, err
 }
 
-// whole asks whether the break is still one.
-func (s *step) whole(ctx context.Context) (bool, error) {
-	if s.comp.BreakID == nil {
-		return false, nil
+// sight is what a last look before the start has found: how the compensation
+// ends without a start, or only why it waits.
+type sight struct {
+	end State
+	why string
+}
+
+// look reads everything that could forbid the start, outside of a transaction.
+func (s *step) look(ctx context.Context) (seen sight, err error) {
+	if s.comp.ExpiresAt != nil && !s.c.Clock().Before(*s.comp.ExpiresAt) {
+		return sight{Expired, "it was not started in time"}, nil
 	}
+	if s.comp.Automatic {
+		if stop, err := s.c.Switch(ctx); err != nil || stop.StoppedBy != nil {
+			return sight{why: "what runs by itself is stopped"}, err
+		}
+	}
+	if s.comp.BreakID != nil {
+		seen, err = s.lookAtBreak(ctx)
+	} else {
+		seen, err = s.lookAtLetter(ctx)
+	}
+	if err != nil || seen.why != "" {
+		return seen, err
+	}
+	why, err := s.c.changed(ctx, s.comp)
+	if why != "" {
+		seen = sight{Voided, why}
+	}
+	return seen, err
+}
+
+// lookAtBreak reads the key again on all sides: the break as it was approved has
+// to be what is there now.
+func (s *step) lookAtBreak(ctx context.Context) (sight, error) {
 	b, err := s.c.Breaks.Get(ctx, *s.comp.BreakID)
 	if err != nil {
-		return false, err
+		return sight{}, err
+	}
+	if b.State == reconcile.Compensating {
+		return sight{why: "another compensation of the break is under way"}, nil
 	}
 	f, err := s.c.Runs.State(ctx, b)
-	return f.Type == "", err
+	switch {
+	case err != nil:
+		return sight{}, err
+	case f.Type == "":
+		return sight{NotNeeded, "the key is whole: somebody or something else has repaired it"}, nil
+	case f.Type != b.Type, f.Currency != b.Currency, !f.Difference.Equal(b.Amount):
+		return sight{Voided, fmt.Sprintf("the key is %s %s %s now, and %s %s %s was approved", f.Type, f.Difference, f.Currency, b.Type, b.Amount, b.Currency)}, nil
+	}
+	return sight{}, nil
+}
+
+func (s *step) lookAtLetter(ctx context.Context) (sight, error) {
+	stands, why, err := s.c.applied(ctx, s.comp)
+	switch {
+	case err != nil:
+		return sight{}, err
+	case stands == applied:
+		return sight{NotNeeded, "the effect is there: " + why}, nil
+	case stands == notKnown:
+		return sight{why: "whether the effect is there is not known: " + why}, nil
+	}
+	return sight{}, nil
 }
 
 // mayStart takes what only one may have; otherwise it says when to ask again.
 func (s *step) mayStart(ctx context.Context, tx pgx.Tx) (*time.Time, error) {
-	if s.comp.EventID != nil && s.comp.Group != nil && s.action.Kind != ReplayEvent {
+	now := s.c.Clock()
+	if s.action.missed(s.comp.DueAt, now) {
+		turn, err := s.c.turn(ctx, tx, s.action)
+		if err != nil || turn.After(now) {
+			return s.waits(ctx, tx, err, turn, "limits.rate")
+		}
+	}
+	if s.claims() {
 		err := dlq.ClaimForCompensation(ctx, tx, *s.comp.EventID, *s.comp.Group, s.id)
 		if errors.Is(err, dlq.ErrClaimed) {
-			return s.later(ctx, tx, s.c.Clock().Add(30*time.Second), "a replay or another compensation of the event is under way")
+			return s.later(ctx, tx, now.Add(busyAgain), "a replay or another compensation of the event is under way")
 		}
 		if err != nil {
 			return nil, err
@@ -76,12 +139,28 @@ func (s *step) mayStart(ctx context.Context, tx pgx.Tx) (*time.Time, error) {
 	if err := dlq.ReleaseCompensation(ctx, tx, s.id); err != nil {
 		return nil, err
 	}
-	local := s.c.Clock().In(s.action.Zone)
-	midnight := time.Date(local.Year(), local.Month(), local.Day()+1, 0, 0, 0, 0, s.action.Zone)
-	return s.later(ctx, tx, midnight, "limits.amount_per_day is used up; it starts tomorrow")
+	return s.later(ctx, tx, s.action.midnight(now), "limits.amount_per_day is used up; it starts tomorrow")
 }
 
-const sqlLater = `UPDATE compensation SET due_at = @due, why = @why, expires_at = greatest(expires_at, @due::timestamptz + interval '1 hour') WHERE id = @id`
+// claims reports whether the event is claimed. A replay claims it itself.
+func (s *step) claims() bool {
+	return s.comp.EventID != nil && s.comp.Group != nil && s.action.Kind != ReplayEvent
+}
+
+// midnight is where the next day of the action's zone begins.
+func (a *Action) midnight(now time.Time) time.Time {
+	local := now.In(a.Zone)
+	return time.Date(local.Year(), local.Month(), local.Day()+1, 0, 0, 0, 0, a.Zone)
+}
+
+func (s *step) waits(ctx context.Context, tx pgx.Tx, err error, due time.Time, why string) (*time.Time, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s.later(ctx, tx, due, why)
+}
+
+const sqlLater = `UPDATE compensation SET due_at = @due, why = @why WHERE id = @id`
 
 func (s *step) later(ctx context.Context, tx pgx.Tx, due time.Time, why string) (*time.Time, error) {
 	if _, err := tx.Exec(ctx, sqlLater, pgx.NamedArgs{"id": s.id, "due": due, "why": why}); err != nil {
@@ -111,10 +190,23 @@ func (s *step) spend(ctx context.Context, tx pgx.Tx) (bool, error) {
 	return tag.RowsAffected() == 1, nil
 }
 
+const (
+	// sqlStart is where approvals count: what has too few of its very effect does
+	// not start, whatever its state says.
+	sqlStart = `
+UPDATE compensation c SET state = 3, started_at = @now, due_at = NULL, why = NULL
+WHERE id = @id AND state = 2
+  AND (SELECT count(*) FROM compensation_approval a WHERE a.compensation_id = c.id AND a.hash = c.hash) >= c.checkers`
+	sqlPlan = `INSERT INTO saga_step (compensation_id, no, op, step) SELECT @id, n, 1, s FROM unnest(@no::int[], @steps::text[]) u(n, s)`
+)
+
 func (s *step) begin(ctx context.Context, tx pgx.Tx) error {
-	tag, err := tx.Exec(ctx, sqlStart, pgx.NamedArgs{"id": s.id})
-	if err != nil || tag.RowsAffected() == 0 {
-		return errors.Join(err, errFenced)
+	tag, err := tx.Exec(ctx, sqlStart, pgx.NamedArgs{"id": s.id, "now": s.c.Clock()})
+	if err != nil {
+		return fmt.Errorf("start compensation %d: %w", s.id, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return s.c.end(ctx, tx, s.comp, Voided, "system", "it has too few approvals of what it would do")
 	}
 	no, steps := make([]int, len(s.action.Steps)), make([]string, len(s.action.Steps))
 	for i, st := range s.action.Steps {

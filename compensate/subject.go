@@ -5,29 +5,68 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
 
 	"oncemore/reconcile"
 )
 
-// plan is an action applied to a break: what would be done, and the hash that
+// subject is what is repaired: a break, or a letter.
+type subject struct {
+	breakID  *int64
+	letterID *uuid.UUID
+	job      *string
+	key      []string
+	eventID  *string
+	group    string // whose effect it is; empty: not known
+	currency string
+	amount   reconcile.Amount
+	turn     int   // the attempt group
+	state    []any // what an approval is bound to, besides the inputs
+	inputs   Inputs
+}
+
+// String names the subject in an error.
+func (s subject) String() string {
+	if s.breakID != nil {
+		return fmt.Sprintf("break %d", *s.breakID)
+	}
+	return fmt.Sprintf("letter %s", s.letterID)
+}
+
+// ofBreak makes a break the subject of an action. key are the columns of its
+// job's key.
+func ofBreak(a *Action, b reconcile.Break, key []string) subject {
+	return subject{
+		breakID: &b.ID, job: &b.Job, key: b.Key, eventID: b.EventID, group: a.Group, currency: b.Currency, amount: b.Amount, turn: b.Returns + 1,
+		state:  []any{b.ID, b.Type, b.Currency, b.Amount.String(), b.Sides, b.Returns},
+		inputs: inputsOf(b, key),
+	}
+}
+
+// plan is an action applied to a subject: what would be done, and the hash that
 // an approval of it is bound to.
 type plan struct {
+	subject
 	action *Action
 	def    Definition
-	b      reconcile.Break
-	inputs Inputs
 	effect Effect
 	hash   []byte
 }
 
 // plan renders what an action would do about a break as it is now. key are the
 // columns of its job's key.
-func (c *Compensations) plan(def Definition, a *Action, b reconcile.Break, key []string) (p plan, err error) {
-	p = plan{action: a, def: def, b: b, inputs: inputsOf(b, key)}
-	if p.effect, err = c.render(a, p.inputs); err != nil {
-		return p, fmt.Errorf("action %s on break %d: %w", a.Name, b.ID, err)
+func (c *Compensations) plan(def Definition, a *Action, b reconcile.Break, key []string) (plan, error) {
+	return c.planFor(def, a, ofBreak(a, b, key))
+}
+
+func (c *Compensations) planFor(def Definition, a *Action, s subject) (p plan, err error) {
+	p = plan{subject: s, action: a, def: def}
+	if p.effect, err = c.render(a, s.inputs); err != nil {
+		return p, fmt.Errorf("action %s on %s: %w", a.Name, s, err)
 	}
-	p.hash, err = hashOf(def, p.inputs, p.effect, b)
+	p.hash, err = hashOf(def, s, p.effect)
 	return p, err
 }
 
@@ -45,14 +84,35 @@ func (c *Compensations) keyOf(ctx context.Context, job string) ([]string, error)
 }
 
 // hashOf covers everything that a checker agrees to: the action's version, what
-// it is rendered from and to, and the break as it stands.
-func hashOf(def Definition, in Inputs, e Effect, b reconcile.Break) ([]byte, error) {
-	text, err := json.Marshal([]any{def.Action, def.Hash, in, e, b.ID, b.Type, b.Currency, b.Amount.String(), b.Sides, b.Returns})
+// it is rendered from and to, and the subject as it stands.
+func hashOf(def Definition, s subject, e Effect) ([]byte, error) {
+	text, err := json.Marshal([]any{def.Action, def.Hash, s.inputs, e, s.state})
 	if err != nil {
 		return nil, fmt.Errorf("hash of the effect: %w", err)
 	}
 	sum := sha256.Sum256(text)
 	return sum[:], nil
+}
+
+// fits reports whether the action may repair the break. Timing closes by itself.
+func (a *Action) fits(b reconcile.Break) error {
+	switch {
+	case b.Type == reconcile.Timing, len(a.AppliesTo) > 0 && !slices.Contains(a.AppliesTo, b.Type):
+		return fmt.Errorf("%w: %s is not for %s, which break %d is", ErrNotFor, a.Name, b.Type, b.ID)
+	case !b.State.Outstanding() || b.State == reconcile.Compensating:
+		return fmt.Errorf("%w: break %d is %s", ErrNotFor, b.ID, b.State)
+	case a.Kind == ReplayEvent && b.EventID == nil:
+		return fmt.Errorf("%w: break %d names no event", ErrNotFor, b.ID)
+	}
+	return a.affords(b.Amount)
+}
+
+// affords refuses an amount that no day's limit would ever let start.
+func (a *Action) affords(amount reconcile.Amount) error {
+	if l := a.Limits.AmountPerDay; l != nil && amount.Abs().Cmp(*l) > 0 {
+		return fmt.Errorf("%w: limits.amount_per_day of %s is %s, and this is %s", ErrLimit, a.Name, l, amount.Abs())
+	}
+	return nil
 }
 
 // render writes what each step would do.
