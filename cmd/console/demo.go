@@ -52,7 +52,7 @@ func (c demoCmd) Run(e *edge) (err error) {
 	}
 	d := &demo{cmd: c, edge: e, files: demoFiles{c.Data}}
 	defer func() { err = errors.Join(err, d.close()) }()
-	for _, step := range []func() error{d.takePlace, d.startPostgres, d.startKafka, d.openShop, d.openConsole, d.announce} {
+	for _, step := range []func() error{d.takePlace, d.startPostgres, d.startKafka, d.openShop, d.openLedger, d.openConsole, d.announce} {
 		if err := step(); err != nil {
 			if e.ctx.Err() != nil {
 				return nil // Ctrl-C while starting
@@ -142,6 +142,7 @@ func (d *demo) openShop() (err error) {
 func (d *demo) openConsole() error {
 	text, err := shop.Config(shop.ConfigValues{
 		Listen: d.ln.Addr().String(), ConsoleURLFile: d.files.database(), BusinessURLFile: d.files.database(),
+		ReaderURLFile: ledgerFile(d.files.reader()), WriterURLFile: ledgerFile(d.files.writer()),
 		Kafka: d.kafka.Addr, Gateway: d.shop.GatewayURL(), Since: d.shop.Since,
 	})
 	if err != nil {
@@ -185,6 +186,7 @@ func (d *demo) announce() (err error) {
 func (d *demo) serve() error {
 	g, ctx := errgroup.WithContext(d.edge.ctx)
 	g.Go(func() error { return d.shop.Run(ctx) })
+	g.Go(func() error { return d.firstRun(ctx) })
 	g.Go(func() error { return d.app.serve(ctx, allRoles, d.ln, extras{try: d.try(d.now)}) })
 	if d.postgres != nil {
 		g.Go(func() error { return d.watchPostgres(ctx) })

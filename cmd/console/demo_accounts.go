@@ -9,7 +9,7 @@ import (
 	"oncemore/web"
 )
 
-// info makes one account and token per role, keeping those of the run before,
+// info makes the accounts and a token for each, keeping those of the run before,
 // and collects everything for demo.json.
 func (d *demo) info() (demoInfo, error) {
 	database, err := d.files.databaseURL()
@@ -19,22 +19,35 @@ func (d *demo) info() (demoInfo, error) {
 	info := demoInfo{URL: "http://" + d.ln.Addr().String(), Kafka: d.kafka.Addr, Database: database}
 	accounts := web.NewAccounts(d.app.pool)
 	tokens := web.NewTokens(d.app.pool, d.app.clock)
-	for _, role := range access.Roles {
-		a, err := d.demoAccount(accounts, tokens, role)
+	for _, user := range demoUsers() {
+		a, err := d.demoAccount(accounts, tokens, user)
 		if err != nil {
-			return demoInfo{}, fmt.Errorf("account %s of the demo: %w", role, err)
+			return demoInfo{}, fmt.Errorf("account %s of the demo: %w", user.User, err)
 		}
 		info.Accounts = append(info.Accounts, a)
-		if role == access.Admin {
+		if user.Role == access.Admin {
 			info.User, info.Password, info.Token = a.User, a.Password, a.Token
 		}
 	}
 	return info, nil
 }
 
-func (d *demo) demoAccount(accounts *web.Accounts, tokens *web.Tokens, role access.Role) (demoAccount, error) {
-	ctx, system := d.edge.ctx, access.System()
-	a := d.last.account(string(role))
+// demoUsers are one person per role, and a second reviewer: who prepares a run
+// does not sign it.
+func demoUsers() []demoAccount {
+	var users []demoAccount
+	for _, role := range access.Roles {
+		if role == access.Reviewer {
+			users = append(users, demoAccount{User: demoPreparer, Role: role})
+		}
+		users = append(users, demoAccount{User: string(role), Role: role})
+	}
+	return users
+}
+
+func (d *demo) demoAccount(accounts *web.Accounts, tokens *web.Tokens, user demoAccount) (demoAccount, error) {
+	ctx, system, role := d.edge.ctx, access.System(), user.Role
+	a := d.last.account(user.User)
 	a.Role = role
 	fresh := a.Password == ""
 	if fresh {

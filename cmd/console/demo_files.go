@@ -22,7 +22,7 @@ type demoInfo struct {
 	Accounts []demoAccount `json:"accounts"`
 }
 
-// demoAccount is one of the accounts, one per role.
+// demoAccount is one of the accounts.
 type demoAccount struct {
 	User     string      `json:"user"`
 	Password string      `json:"password"`

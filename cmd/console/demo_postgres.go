@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"oncemore/cmd/console/shop"
 	"oncemore/internal/embedded"
 )
 
@@ -53,7 +54,8 @@ func (d *demo) reset() error {
 	if err := embedded.RemoveCluster(d.edge.ctx, d.files.postgres()); err != nil {
 		return err
 	}
-	for _, path := range []string{d.files.kafka(), d.files.info(), d.files.config(), d.files.database(), d.files.log()} {
+	for _, path := range []string{d.files.kafka(), d.files.info(), d.files.config(), d.files.database(), d.files.log(),
+		d.files.reader(), d.files.writer(), d.files.reconcile()} {
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("clear the demo's data: %w", err)
 		}
@@ -61,6 +63,10 @@ func (d *demo) reset() error {
 	if server := os.Getenv("DATABASE_URL"); server != "" {
 		if err := embedded.DropDatabase(d.edge.ctx, server, databaseName(d.cmd.Data)); err != nil {
 			return fmt.Errorf("the server of DATABASE_URL cannot be used: %w", cause(err))
+		}
+		reader, writer := shop.RoleNames(databaseName(d.cmd.Data))
+		if err := embedded.DropRoles(d.edge.ctx, server, reader, writer); err != nil {
+			return err
 		}
 	}
 	return nil

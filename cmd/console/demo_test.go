@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncemore/cmd/console/shop"
 	"oncemore/internal/testkit"
 	"oncemore/migrations/pgtest"
 )
@@ -149,6 +150,7 @@ func TestDemoShowsTheProduct(t *testing.T) {
 	d := startDemo(t, data)
 	wantVerdicts(d, began, 20*time.Second, "safe", "already_applied", "unprotected", "no_event_id")
 	wantInfo(d, data)
+	wantLedger(d, data)
 	wantOwnTopicsDrained(d)
 	wantChecks(d)
 	wantFigures(d)
@@ -241,7 +243,7 @@ func wantInfo(d *running, data string) {
 		d.Fatal(err)
 	}
 	var keys map[string]any
-	if err := json.Unmarshal(b, &keys); err != nil || len(keys) != 7 || len(d.info.Accounts) != 5 {
+	if err := json.Unmarshal(b, &keys); err != nil || len(keys) != 7 || len(d.info.Accounts) != len(demoUsers()) {
 		d.Errorf("demo.json: %v %s", err, b)
 	}
 	conn, err := pgx.Connect(d.Context(), d.info.Database)
@@ -339,7 +341,7 @@ func wantNewDatabase(t *testing.T, data string) {
 	}
 	defer conn.Close(context.Background())
 	var users int
-	if err := conn.QueryRow(t.Context(), "select count(*) from audit_log where action = 'user.created'").Scan(&users); err != nil || users != 5 {
+	if err := conn.QueryRow(t.Context(), "select count(*) from audit_log where action = 'user.created'").Scan(&users); err != nil || users != len(demoUsers()) {
 		t.Errorf("accounts made after --reset: %d, %v", users, err)
 	}
 	d.end()
@@ -353,8 +355,11 @@ func dropDemo(t *testing.T, server, data string) {
 		return
 	}
 	defer conn.Close(context.Background())
-	if _, err := conn.Exec(context.Background(), "drop database if exists "+databaseName(data)+" with (force)"); err != nil {
-		t.Error(err)
+	reader, writer := shop.RoleNames(databaseName(data))
+	for _, drop := range []string{"database if exists " + databaseName(data) + " with (force)", "role if exists " + reader, "role if exists " + writer} {
+		if _, err := conn.Exec(context.Background(), "drop "+drop); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

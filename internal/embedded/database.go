@@ -41,6 +41,21 @@ func DropDatabase(ctx context.Context, server, name string) error {
 	return nil
 }
 
+// DropRoles removes roles that own nothing any more.
+func DropRoles(ctx context.Context, server string, names ...string) error {
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for _, name := range names {
+		if _, err := conn.Exec(ctx, "drop role if exists "+pgx.Identifier{name}.Sanitize()); err != nil {
+			return fmt.Errorf("drop role %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // inDatabase is the same server's address with another database.
 func inDatabase(server, name string) (string, error) {
 	u, err := url.Parse(server)

@@ -1,11 +1,10 @@
 package shop
 
 import (
+	"embed"
 	"strings"
 	"text/template"
 	"time"
-
-	_ "embed"
 )
 
 // ConfigValues fill in the demo's console.yaml. The files hold secrets.
@@ -13,10 +12,17 @@ type ConfigValues struct {
 	Listen          string
 	ConsoleURLFile  string
 	BusinessURLFile string
+	ReaderURLFile   string // of the ledger; "": there is no reconciliation
+	WriterURLFile   string
 	Kafka           string
 	Gateway         string
 	Since           time.Time // nothing was consumed before
 }
+
+// Jobs are the files of the demo's reconcile_dir, by name.
+//
+//go:embed reconcile
+var Jobs embed.FS
 
 //go:embed console.yaml
 var configText string

@@ -28,6 +28,7 @@ func (s *Shop) serveGateway(ctx context.Context) error {
 		status, text := s.notify(r, calls.Add(1))
 		http.Error(w, text, status)
 	})
+	s.pointsAPI(mux)
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() {
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)

@@ -57,6 +57,9 @@ func (s *Shop) sendNew(ctx context.Context, n int) error {
 
 // send publishes orders as they stand; the record's time is when they were paid.
 func (s *Shop) send(ctx context.Context, orders ...order) error {
+	if err := s.pay(ctx, orders); err != nil {
+		return err
+	}
 	records := make([]*kgo.Record, len(orders))
 	for i, o := range orders {
 		value, err := json.Marshal(o)

@@ -52,7 +52,7 @@ func prepare(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	// Several statements without arguments are one transaction.
-	if _, err := pool.Exec(ctx, fmt.Sprintf("select pg_advisory_xact_lock(%d);", schemaLock)+schema); err != nil {
+	if _, err := pool.Exec(ctx, fmt.Sprintf("select pg_advisory_xact_lock(%d);", schemaLock)+schema+ledgerSchema); err != nil {
 		return fmt.Errorf("make the shop's tables: %w", err)
 	}
 	return nil

@@ -14,11 +14,15 @@ const (
 	seedStuck   = 7 // of the points group; the first seedAgain of them are delivered again
 	seedAgain   = 2
 	seedLegacy  = 2
+	seedPaid    = 2 * time.Hour // before: what is stuck is in the ledger's first window
 )
 
 // seed makes what a newcomer finds, once per data folder.
 func (s *Shop) seed(ctx context.Context) error {
 	done, err := s.has(ctx, "seeded")
+	if done {
+		s.sentOnce.Do(func() { close(s.ordered) })
+	}
 	if err != nil || done {
 		return err
 	}
@@ -41,6 +45,7 @@ func (s *Shop) makeFailures(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.sentOnce.Do(func() { close(s.ordered) })
 	// The nameless order is given up by three groups.
 	if err := s.waitLetters(ctx, DeadLetters, before+seedStuck+3, 60*time.Second); err != nil {
 		return err
@@ -61,6 +66,9 @@ func (s *Shop) seedOrders(ctx context.Context) (stuck []order, err error) {
 	stuck = all[seedHealthy : seedHealthy+seedStuck]
 	for i := range seedLegacy {
 		all[seedHealthy+seedStuck+i].Tier = troubled
+	}
+	for i := range stuck {
+		stuck[i].PaidAt = stuck[i].PaidAt.Add(-seedPaid)
 	}
 	nameless := &all[len(all)-1]
 	nameless.EventID = "" // from a till that knows no event ids

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -27,6 +28,7 @@ const (
 	NoticeGroup  = "notification-consumer-group"
 	LedgerGroup  = "ledger-consumer-group"
 	LegacyGroup  = "legacy-coupon-group"
+	Job          = "points-vs-paid" // over the points ledger
 	eventHeader  = "event-id"
 	systemHeader = "source"
 )
@@ -41,7 +43,14 @@ type Shop struct {
 	gateway net.Listener
 
 	Since time.Time // when the shop opened, the first time
+
+	ordered  chan struct{} // closed once the orders of the first start were sent
+	sentOnce sync.Once
 }
+
+// Ordered is closed once the orders that a newcomer finds were sent, by this start
+// or by an earlier one.
+func (s *Shop) Ordered() <-chan struct{} { return s.ordered }
 
 // Open connects to the shop's database and broker, makes its tables and binds
 // its notification gateway.
@@ -50,7 +59,7 @@ func Open(ctx context.Context, databaseURL, brokers string, log *slog.Logger) (*
 	if err != nil {
 		return nil, fmt.Errorf("connect to the shop's database: %w", err)
 	}
-	s := &Shop{pool: pool, brokers: brokers, log: log}
+	s := &Shop{pool: pool, brokers: brokers, log: log, ordered: make(chan struct{})}
 	if err := s.open(ctx); err != nil {
 		s.Close()
 		return nil, err
@@ -68,6 +77,9 @@ func (s *Shop) open(ctx context.Context) (err error) {
 	}
 	if s.Since, err = time.Parse(time.RFC3339, opened); err != nil {
 		return fmt.Errorf("shop state opened: %w", err)
+	}
+	if err := s.makeHistory(ctx); err != nil {
+		return err
 	}
 	if s.client, err = kgo.NewClient(kgo.SeedBrokers(s.brokers), kgo.ClientID("shop")); err != nil {
 		return fmt.Errorf("connect to the shop's broker: %w", err)
