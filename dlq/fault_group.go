@@ -198,7 +198,7 @@ func (l *Letters) newest(ctx context.Context, f LetterFilter, n int) ([]uuid.UUI
 		found, err := w.collect(ctx, n)
 		return found.ids, err
 	}
-	rows, err := l.pool.Query(ctx, q.ids(older), q.named(n))
+	rows, err := l.pool.Query(ctx, q.ids(older, n), q.named())
 	if err != nil {
 		return nil, fmt.Errorf("query newest letters: %w", err)
 	}

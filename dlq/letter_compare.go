@@ -150,7 +150,7 @@ func (w *comparing) compare(ctx context.Context, ids string, args pgx.NamedArgs)
 	var part walkPart
 	n := 0
 	b := &pgx.Batch{}
-	generic(b)
+	b.Queue(w.query.settings())
 	b.Queue(sql, args).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var hit bool
@@ -215,7 +215,7 @@ func (l *Letters) listCompared(ctx context.Context, f LetterFilter, q letterQuer
 	if err != nil {
 		return LetterPage{}, err
 	}
-	items, err := l.read(ctx, sqlNamedLetters, pgx.NamedArgs{"ids": found.ids}, place.direction)
+	items, err := l.read(ctx, sqlGeneric, sqlNamedLetters, pgx.NamedArgs{"ids": found.ids}, place.direction)
 	if err != nil {
 		return LetterPage{}, err
 	}

@@ -300,7 +300,7 @@ func (q letterQuery) ids(direction byte, rows int) string {
 		return q.idsByEvent(order, rows)
 	}
 	if q.where == "" && q.state == 0 {
-		return fmt.Sprintf(`SELECT d.id FROM dead_letter d WHERE d.id > @lower AND d.id < @upper ORDER BY d.id %s LIMIT %d`, order, rows)
+		return fmt.Sprintf(`SELECT d.id FROM dead_letter d WHERE true%s ORDER BY d.id %s LIMIT %d`, q.between(), order, rows)
 	}
 	branches := make([]string, len(states))
 	for i, s := range states {
@@ -308,7 +308,7 @@ func (q letterQuery) ids(direction byte, rows int) string {
 		if q.where != "" {
 			cond = q.where + " AND " + cond
 		}
-		branches[i] = fmt.Sprintf(`(SELECT d.id FROM dead_letter d WHERE %s AND d.id > @lower AND d.id < @upper ORDER BY d.id %s LIMIT %d)`, cond, order, rows)
+		branches[i] = fmt.Sprintf(`(SELECT d.id FROM dead_letter d WHERE %s%s ORDER BY d.id %s LIMIT %d)`, cond, q.between(), order, rows)
 	}
 	if len(branches) == 1 {
 		return branches[0][1 : len(branches[0])-1]
@@ -326,9 +326,9 @@ SELECT l.id FROM unnest(@faults::int[]) f(id)
 CROSS JOIN unnest('{%[2]s}'::smallint[]) s(state)
 CROSS JOIN LATERAL (
   SELECT d.id FROM dead_letter d
-  WHERE d.fault_id = f.id AND d.state = s.state AND d.id > @lower AND d.id < @upper
+  WHERE d.fault_id = f.id AND d.state = s.state%[4]s
   ORDER BY d.id %[1]s LIMIT %[3]d) l
-ORDER BY l.id %[1]s LIMIT %[3]d`, order, strings.Join(list, ","), rows)
+ORDER BY l.id %[1]s LIMIT %[3]d`, order, strings.Join(list, ","), rows, q.between())
 }
 
 // idsByEvent finds all letters of the event before it orders them: left to
@@ -339,8 +339,20 @@ func (q letterQuery) idsByEvent(order string, rows int) string {
 		where += fmt.Sprintf(" AND d.state = %d", q.state)
 	}
 	return fmt.Sprintf(`
-WITH e AS MATERIALIZED (SELECT d.id FROM dead_letter d WHERE %s AND d.id > @lower AND d.id < @upper)
-SELECT e.id FROM e ORDER BY e.id %s LIMIT %d`, where, order, rows)
+WITH e AS MATERIALIZED (SELECT d.id FROM dead_letter d WHERE %s%s)
+SELECT e.id FROM e ORDER BY e.id %s LIMIT %d`, where, q.between(), order, rows)
+}
+
+// between holds only the bounds that there are: of two, a generic plan expects so
+// few letters between them that it reads and sorts them all.
+func (q letterQuery) between() (conditions string) {
+	if q.lower != uuid.Nil {
+		conditions = " AND d.id > @lower"
+	}
+	if q.upper != uuid.Max {
+		conditions += " AND d.id < @upper"
+	}
+	return conditions
 }
 
 // named gives the arguments of ids.
@@ -412,10 +424,21 @@ func arrived(id uuid.UUID) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// generic makes the batch's list statements use a generic plan: planning a
-// merge over many months costs more than running it (schema-probe.md).
-func generic(b *pgx.Batch) {
-	b.Queue(`SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true)`)
+// Settings of a batch of list statements. They use generic plans: planning a merge
+// over many months costs more than running it (schema-probe.md). Where indexes give
+// the order, nothing is sorted: what looks like a few letters on average are all
+// those of the largest fault.
+const (
+	sqlGeneric = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true)`
+	sqlWalking = sqlGeneric + `, set_config('enable_sort', 'off', true)`
+)
+
+// settings are those of a batch that runs ids.
+func (q letterQuery) settings() string {
+	if q.via || q.event {
+		return sqlGeneric
+	}
+	return sqlWalking
 }
 
 // brokerName is the API's name of letter_source.broker.

@@ -85,7 +85,7 @@ func (l *Letters) list(ctx context.Context, f LetterFilter, came string, rows in
 	if f.Compared() {
 		return l.listCompared(ctx, f, q, place, came, rows)
 	}
-	items, err := l.read(ctx, q.ids(place.direction), q.named(rows+1), place.direction)
+	items, err := l.read(ctx, q.settings(), q.ids(place.direction, rows+1), q.named(), place.direction)
 	if err != nil {
 		return LetterPage{}, err
 	}
@@ -124,7 +124,7 @@ func letterPage(items []Letter, f LetterFilter, came string, direction byte, row
 }
 
 // read reads the letters that the statement ids names, in the asked direction.
-func (l *Letters) read(ctx context.Context, ids string, args pgx.NamedArgs, direction byte) ([]Letter, error) {
+func (l *Letters) read(ctx context.Context, settings, ids string, args pgx.NamedArgs, direction byte) ([]Letter, error) {
 	order := "DESC"
 	if direction == newer {
 		order = "ASC"
@@ -133,7 +133,7 @@ func (l *Letters) read(ctx context.Context, ids string, args pgx.NamedArgs, dire
 		letterNames + "\nORDER BY p.id " + order
 	var items []Letter
 	b := &pgx.Batch{}
-	generic(b)
+	b.Queue(settings)
 	b.Queue(sql, args).Query(func(rows pgx.Rows) (err error) {
 		items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Letter, error) { return scanLetter(row) })
 		return err
@@ -166,8 +166,8 @@ func (l *Letters) Count(ctx context.Context, f LetterFilter) (n int64, bounded b
 		return l.countCompared(ctx, f, q)
 	}
 	b := &pgx.Batch{}
-	generic(b)
-	b.Queue("SELECT count(*) FROM ("+q.ids(older)+") x", q.named(CountLimit+1)).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
+	b.Queue(q.settings())
+	b.Queue("SELECT count(*) FROM ("+q.ids(older, CountLimit+1)+") x", q.named()).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
 	if err := l.pool.SendBatch(ctx, b).Close(); err != nil {
 		return 0, false, fmt.Errorf("count letters: %w", err)
 	}
@@ -211,7 +211,7 @@ func (l *Letters) Neighbours(ctx context.Context, id uuid.UUID, f LetterFilter) 
 		return l.neighboursCompared(ctx, f, q, id)
 	}
 	b := &pgx.Batch{}
-	generic(b)
+	b.Queue(q.settings())
 	queueNeighbour(b, q, opposite(q.first), id, &before)
 	queueNeighbour(b, q, q.first, id, &after)
 	if err := l.pool.SendBatch(ctx, b).Close(); err != nil {
@@ -222,7 +222,7 @@ func (l *Letters) Neighbours(ctx context.Context, id uuid.UUID, f LetterFilter) 
 
 func queueNeighbour(b *pgx.Batch, q letterQuery, direction byte, id uuid.UUID, out *uuid.UUID) {
 	q.place(cursor{direction: direction, id: id})
-	b.Queue(q.ids(direction), q.named(1)).Query(func(rows pgx.Rows) error {
+	b.Queue(q.ids(direction, 1), q.named()).Query(func(rows pgx.Rows) error {
 		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 		if len(ids) == 1 {
 			*out = ids[0]
