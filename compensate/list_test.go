@@ -40,6 +40,11 @@ func TestListAndHistory(t *testing.T) {
 			t.Errorf("%s: %d, %v, want %d", name, n, err, c.n)
 		}
 	}
+	for text, n := range map[string]int{"e-2": 1, "7": 1, "-100.00": 1, "7.01": 0, "call": 0} {
+		if found, more, err := b.Find(t.Context(), text, 5); err != nil || len(found) != n || more {
+			t.Errorf("find %q: %d, %v, %v, want %d", text, len(found), more, err, n)
+		}
+	}
 	if totals, err := b.Totals(t.Context(), Filter{}); err != nil || len(totals) != 1 || totals[0].Items != 2 || totals[0].Amount.String() != "107" {
 		t.Errorf("totals %+v, %v", totals, err)
 	}

@@ -32,12 +32,14 @@ type Concerns struct {
 	pool  *pgxpool.Pool
 	over  *Overviews
 	clock func() time.Time
+
+	queues map[string][]sourcePattern // of RabbitMQ: what is drained, by cluster
 }
 
 // NewConcerns reads from the console's database and, through the overview's view
 // of them, from the brokers.
 func NewConcerns(pool *pgxpool.Pool, over *Overviews, clock func() time.Time) *Concerns {
-	return &Concerns{pool: pool, over: over, clock: clock}
+	return &Concerns{pool: pool, over: over, clock: clock, queues: map[string][]sourcePattern{}}
 }
 
 // concernLimit bounds every list of concerns.
@@ -154,11 +156,11 @@ func (c *Concerns) Unattended(ctx context.Context) (all []UnattendedSource, fail
 	return all, failed
 }
 
-// DrainState is how far a drained topic of Kafka is stored.
+// DrainState is how far a drained topic or queue is stored.
 type DrainState struct {
 	Cluster, Source string
-	Waiting         int64  // records beyond the stored position
-	Retained        int64  // records that the broker still has before it
+	Waiting         int64  // records beyond the stored position; messages of a queue that are not stored
+	Retained        int64  // records that the broker still has before it; messages of a queue that are copied
 	Stored          *int64 // letters and occurrences of those; nil: not counted, WhyNot says why
 	WhyNot          string
 }
@@ -191,7 +193,7 @@ const sqlDrainedTo = `
 SELECT DISTINCT ON (topic, partition) topic, topic_id, partition, next_offset
 FROM drain_position WHERE cluster = @cluster ORDER BY topic, partition, drained_at DESC`
 
-// Drains compares what Kafka's clusters hold with what was stored. count also
+// Drains compares what the clusters hold with what was stored. count also
 // counts the letters. Errors: the cluster that did not answer; what others said
 // is returned all the same.
 func (c *Concerns) Drains(ctx context.Context, count bool) (all []DrainState, failed error) {
@@ -199,10 +201,11 @@ func (c *Concerns) Drains(ctx context.Context, count bool) (all []DrainState, fa
 		return nil, nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.over.topo.clusters)) {
-		if c.over.topo.clusters[name].Admin == nil {
-			continue // RabbitMQ's queues give up what is stored
+		look, on := c.drainsOf, c.over.topo.clusters[name]
+		if on.rabbit != nil {
+			look = c.queueDrains
 		}
-		states, err := c.drainsOf(ctx, c.over.topo.clusters[name], count)
+		states, err := look(ctx, on, count)
 		all, failed = append(all, states...), errors.Join(failed, err)
 	}
 	return all, failed

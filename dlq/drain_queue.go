@@ -152,11 +152,14 @@ func (q *queueDrain) probe(ctx context.Context) error {
 	return err
 }
 
+// drainTag begins the tags of our own consumers.
+const drainTag = "oncemore-"
+
 func (s *queueSession) consume(prefetch int) error {
 	if err := s.channel.Qos(prefetch, 0, false); err != nil {
 		return fmt.Errorf("set prefetch of queue %s: %w", s.name, err)
 	}
-	s.tag, s.prefetch = "oncemore-"+uuid.NewString(), prefetch
+	s.tag, s.prefetch = drainTag+uuid.NewString(), prefetch
 	var err error
 	if s.deliveries, err = s.channel.Consume(s.name, s.tag, false, false, false, false, nil); err != nil {
 		return fmt.Errorf("consume queue %s: %w", s.name, err)

@@ -15,13 +15,16 @@ import (
 	"oncemore/views"
 )
 
-var shortName = regexp.MustCompile(`^(?i)([FR])-(\d{1,18})$`)
+var shortName = regexp.MustCompile(`^(?i)([FRBC])-(\d{1,18})$`)
+
+// sections are where the things of a short name stand.
+var sections = map[string]string{"F": "/faults/", "R": "/replays/", "B": "/breaks/", "C": "/compensations/"}
 
 // searchRows is how many letters the page of a search shows.
 const searchRows = 20
 
-// search opens the one exact hit: a fault or replay by its name, a letter by its
-// id or event id. Else it lists what has the term anywhere.
+// search opens the one exact hit: a fault, replay, break or compensation by its
+// name, a letter by its id or event id. Else it lists what has the term anywhere.
 func (s *Server) search(c echo.Context) error {
 	q := parseQuery(c)
 	text := strings.TrimSpace(q.take("q"))
@@ -32,11 +35,7 @@ func (s *Server) search(c echo.Context) error {
 		return c.Redirect(http.StatusSeeOther, "/letters")
 	}
 	if m := shortName.FindStringSubmatch(text); m != nil {
-		section := "/faults/"
-		if strings.EqualFold(m[1], "R") {
-			section = "/replays/"
-		}
-		return c.Redirect(http.StatusSeeOther, section+strings.TrimLeft(m[2], "0"))
+		return c.Redirect(http.StatusSeeOther, sections[strings.ToUpper(m[1])]+strings.TrimLeft(m[2], "0"))
 	}
 	ctx := c.Request().Context()
 	if id, err := uuid.Parse(text); err == nil && len(text) == 36 {
@@ -62,6 +61,9 @@ func (s *Server) searchPage(c echo.Context, text string) error {
 	here, actor := localeOf(c), actorOf(c)
 	v := views.Found{Frame: s.pageFrame(c, "letters", here.Text("search.title"), letterSectionCrumbs(here, here.Text("search.title"))...), Text: text}
 	v.Query = text
+	if err := s.findMoney(c, &v); err != nil {
+		return err
+	}
 	if !actor.May(access.ReadPayload) {
 		v.None = here.Text("search.none_masked", "query", text, "roles", rolesOf(here, access.ReadPayload))
 		return render(c, http.StatusOK, views.SearchPage(v))
@@ -75,7 +77,7 @@ func (s *Server) searchPage(c echo.Context, text string) error {
 	if err != nil {
 		return fmt.Errorf("search letters: %w", err)
 	}
-	if len(page.Items) == 1 && page.Next == "" && page.Stopped == nil {
+	if len(page.Items) == 1 && page.Next == "" && page.Stopped == nil && !v.Money() {
 		return c.Redirect(http.StatusSeeOther, "/letters/"+page.Items[0].ID.String())
 	}
 	list := address("/letters", "q", text)
@@ -86,6 +88,9 @@ func (s *Server) searchPage(c echo.Context, text string) error {
 		v.More = list
 	}
 	if len(page.Items) == 0 {
+		if only := v.Only(); only != "" && page.Stopped == nil {
+			return c.Redirect(http.StatusSeeOther, only)
+		}
 		v.None = here.Text("search.none", "query", text)
 	}
 	v.AsText = address("/letters", "text", text, "within", "24h")

@@ -113,11 +113,12 @@ func (a *app) above(name string, otherwise int64) int64 {
 // alertRules are all rules that are not off. What later parts watch is one more
 // entry here and one sentence in each catalog.
 func (a *app) alertRules() []alert.Rule {
-	c := dlq.NewConcerns(a.pool, a.overview, a.clock)
+	c := a.concerns()
 	all := []alert.Rule{
 		{Name: "gap", Severity: alert.Critical, Momentary: true, Look: a.lookForGaps(c)},
 		{Name: "swallowed", Severity: alert.Critical, Momentary: true, Look: a.lookForSwallowed(c)},
 		{Name: "count_drift", Severity: alert.Critical, Look: a.lookForDrift(c)},
+		{Name: "rival", Severity: alert.Critical, Look: lookForRivals(c)},
 		{Name: "unattended", Severity: alert.Warning, Look: lookForUnattended(c)},
 		{Name: "drain_lag", Severity: alert.Warning, Look: a.lookForLag(c)},
 		{Name: "new_fault", Severity: alert.Note, Momentary: true, Look: a.lookForNewFaults(c)},
@@ -138,6 +139,20 @@ func (a *app) asConfigured(all []alert.Rule) []alert.Rule {
 		}
 	}
 	return all
+}
+
+// concerns reads what should be told of; which queues are drained only the config
+// knows.
+func (a *app) concerns() *dlq.Concerns {
+	c := dlq.NewConcerns(a.pool, a.overview, a.clock)
+	for name, cluster := range a.clusters {
+		if sources := a.drainSources(name); cluster.Admin == nil && len(sources) > 0 {
+			if err := c.WatchQueues(name, sources); err != nil {
+				a.log.Warn("queues are not watched", "cluster", name, "error", err) // the drain ends by the same error
+			}
+		}
+	}
+	return c
 }
 
 type look = func(context.Context) ([]alert.Condition, error)
@@ -206,6 +221,16 @@ func (a *app) lookForLag(c *dlq.Concerns) look {
 			if d.Waiting > a.above("drain_lag", muchLag) {
 				out = append(out, drainCondition(d, d.Waiting))
 			}
+		}
+		return out, err
+	}
+}
+
+func lookForRivals(c *dlq.Concerns) look {
+	return func(ctx context.Context) (out []alert.Condition, err error) {
+		rivals, err := c.Rivals(ctx)
+		for _, r := range rivals {
+			out = append(out, alert.Condition{Key: "source/" + r.Cluster + "/" + r.Source, Href: "/sources", Args: map[string]any{"source": r.Cluster + "/" + r.Source, "n": r.Consumers}})
 		}
 		return out, err
 	}

@@ -120,12 +120,7 @@ func (a *app) consume(ctx context.Context, m runner, reporter *fleet.Reporter) {
 // startDrains runs one drain per cluster that has sources.
 func (a *app) startDrains(start starter) {
 	for name, cluster := range a.clusters {
-		var sources []dlq.DrainSource
-		for _, s := range a.conf.Sources {
-			if s.Cluster == name {
-				sources = append(sources, drainSource(s))
-			}
-		}
+		sources := a.drainSources(name)
 		if len(sources) == 0 {
 			continue
 		}
@@ -135,6 +130,16 @@ func (a *app) startDrains(start starter) {
 		a.drainers = append(a.drainers, drainer)
 		start("drain of "+name, drainer.Run)
 	}
+}
+
+// drainSources are the sources of one cluster.
+func (a *app) drainSources(cluster string) (sources []dlq.DrainSource) {
+	for _, s := range a.conf.Sources {
+		if s.Cluster == cluster {
+			sources = append(sources, drainSource(s))
+		}
+	}
+	return sources
 }
 
 // drained says how far the drains of this process are.

@@ -67,6 +67,20 @@ func (m *Management) Queues(ctx context.Context) (all []Queue, err error) {
 	return all, err
 }
 
+// Taker is somebody who takes messages out of a queue.
+type Taker struct {
+	Tag   string `json:"consumer_tag"`
+	Queue struct {
+		Name string `json:"name"`
+	} `json:"queue"`
+}
+
+// Takers lists the consumers of the virtual host's queues.
+func (m *Management) Takers(ctx context.Context) (all []Taker, err error) {
+	err = m.api.get(ctx, "/api/consumers/"+url.PathEscape(m.api.vhost)+"?columns=consumer_tag,queue.name", &all)
+	return all, err
+}
+
 // Setting is what a queue's declaration or policy says, such as
 // "dead-letter-exchange".
 func (q Queue) Setting(name string) (any, bool) { return q.setting(name) }

@@ -52,7 +52,7 @@ type AlertMail struct {
 
 // alertRules are the rules' names and which keys each takes.
 var alertRules = map[string]struct{ olderThan, above bool }{
-	"new_fault": {}, "growth": {}, "age": {olderThan: true}, "unattended": {}, "drain_lag": {above: true}, "gap": {}, "swallowed": {},
+	"new_fault": {}, "growth": {}, "age": {olderThan: true}, "unattended": {}, "drain_lag": {above: true}, "gap": {}, "swallowed": {}, "rival": {},
 	"count_drift": {above: true}, "outbox_age": {olderThan: true}, "outbox_dead": {}, "consumer_state": {}, "check": {},
 }
 
