@@ -13,31 +13,42 @@ import (
 
 	"oncemore/internal/access"
 	"oncemore/internal/audit"
+	"oncemore/reconcile"
 )
 
 // Propose asks for one repair of each break by an action; the actor's reason is
 // why. All of them are proposed or none. Errors: ErrNoAction, ErrNotFor,
 // ErrTwice, ErrLimit, ErrInput, access.ErrReasonRequired.
 func (c *Compensations) Propose(ctx context.Context, actor access.Actor, action string, breaks []int64) ([]int64, error) {
-	if err := actor.Check(access.ProposeCompensation); err != nil {
+	def, a, err := c.mayPropose(ctx, actor, action, len(breaks))
+	if err != nil {
 		return nil, err
+	}
+	plans, err := c.plans(ctx, def, a, slices.Compact(slices.Sorted(slices.Values(breaks))))
+	if err != nil {
+		return nil, err
+	}
+	return c.addAll(ctx, actor, action, plans)
+}
+
+// mayPropose refuses who may not, and too many at once.
+func (c *Compensations) mayPropose(ctx context.Context, actor access.Actor, action string, n int) (def Definition, a *Action, err error) {
+	if err := actor.Check(access.ProposeCompensation); err != nil {
+		return def, nil, err
 	}
 	if actor.Reason == "" {
-		return nil, access.ErrReasonRequired
+		return def, nil, access.ErrReasonRequired
 	}
-	def, a, err := c.current(ctx, action)
-	if err != nil {
-		return nil, err
+	if def, a, err = c.current(ctx, action); err != nil {
+		return def, nil, err
 	}
-	breaks = slices.Compact(slices.Sorted(slices.Values(breaks)))
-	if a.Limits.PerBatch > 0 && len(breaks) > a.Limits.PerBatch {
-		return nil, fmt.Errorf("%w: %d at once, and limits.per_batch is %d", ErrLimit, len(breaks), a.Limits.PerBatch)
+	if a.Limits.PerBatch > 0 && n > a.Limits.PerBatch {
+		return def, nil, fmt.Errorf("%w: %d at once, and limits.per_batch is %d", ErrLimit, n, a.Limits.PerBatch)
 	}
-	plans, err := c.plans(ctx, def, a, breaks)
-	if err != nil {
-		return nil, err
-	}
-	var ids []int64
+	return def, a, nil
+}
+
+func (c *Compensations) addAll(ctx context.Context, actor access.Actor, action string, plans []plan) (ids []int64, err error) {
 	err = pgx.BeginFunc(ctx, c.Pool, func(tx pgx.Tx) error {
 		for _, p := range plans {
 			id, err := c.add(ctx, tx, actor, p, origin{})
@@ -46,7 +57,7 @@ func (c *Compensations) Propose(ctx context.Context, actor access.Actor, action 
 			}
 			ids = append(ids, id)
 		}
-		return audit.Write(ctx, tx, actor, asked(action, ids, breaks))
+		return audit.Write(ctx, tx, actor, asked(action, ids, plans))
 	})
 	if err != nil {
 		return nil, err
@@ -54,13 +65,17 @@ func (c *Compensations) Propose(ctx context.Context, actor access.Actor, action 
 	return ids, nil
 }
 
-func asked(action string, ids, breaks []int64) audit.Entry {
+func asked(action string, ids []int64, plans []plan) audit.Entry {
 	b, _ := json.Marshal(ids) //nolint:errchkjson // integers always marshal
 	target := fmt.Sprintf("compensations/%x", sha256.Sum256(b))
 	if len(ids) == 1 {
 		target = fmt.Sprintf("compensation/%d", ids[0])
 	}
-	return audit.Entry{Action: "compensation.proposed", Target: target, Detail: map[string]any{"action": action, "count": len(ids), "ids": ids, "breaks": breaks}}
+	of := make([]string, len(plans))
+	for i, p := range plans {
+		of[i] = p.subject.String()
+	}
+	return audit.Entry{Action: "compensation.proposed", Target: target, Detail: map[string]any{"action": action, "count": len(ids), "ids": ids, "of": of}}
 }
 
 func (c *Compensations) current(ctx context.Context, action string) (Definition, *Action, error) {
@@ -80,21 +95,26 @@ func (c *Compensations) plans(ctx context.Context, def Definition, a *Action, br
 		if err != nil {
 			return nil, err
 		}
-		if err := a.fits(b); err != nil {
-			return nil, err
-		}
-		if keys[b.Job] == nil {
-			if keys[b.Job], err = c.keyOf(ctx, b.Job); err != nil {
-				return nil, err
-			}
-		}
-		p, err := c.plan(def, a, b, keys[b.Job])
+		p, err := c.planBreak(ctx, def, a, b, keys)
 		if err != nil {
 			return nil, err
 		}
 		plans = append(plans, p)
 	}
 	return plans, nil
+}
+
+// planBreak plans what fits; keys are kept by job.
+func (c *Compensations) planBreak(ctx context.Context, def Definition, a *Action, b reconcile.Break, keys map[string][]string) (p plan, err error) {
+	if err := a.fits(b); err != nil {
+		return p, err
+	}
+	if keys[b.Job] == nil {
+		if keys[b.Job], err = c.keyOf(ctx, b.Job); err != nil {
+			return p, err
+		}
+	}
+	return c.plan(def, a, b, keys[b.Job])
 }
 
 const sqlAdd = `

@@ -44,7 +44,19 @@ func (s *step) start(ctx context.Context) (*time.Time, error) {
 		due = &now
 		return s.begin(ctx, tx)
 	})
+	if err == nil && seen.end == NotNeeded && s.comp.BreakID != nil {
+		s.closeBreak(ctx)
+	}
 	return due, err
+}
+
+// closeBreak asks for a run of the key, which closes what is whole. The next run
+// of a window would, too.
+func (s *step) closeBreak(ctx context.Context) {
+	request := reconcile.Request{Job: *s.comp.Job, Keys: [][]string{s.comp.Key}}
+	if _, err := s.c.Runs.Ask(ctx, access.System(), request); err != nil {
+		s.c.Log.WarnContext(ctx, "the key of a repair that was not needed is not looked at before its job's next run", "compensation", s.id, "error", err)
+	}
 }
 
 // sight is what a last look before the start has found: how the compensation

@@ -49,6 +49,8 @@ func (c *Compensations) enqueue(ctx context.Context, tx pgx.Tx, id int64, due ti
 // AddWorkers makes a River client carry out compensations; it has to work Queue.
 func (c *Compensations) AddWorkers(workers *river.Workers) {
 	river.AddWorker(workers, &stepWorker{compensations: c})
+	river.AddWorker(workers, &bulkWorker{compensations: c})
+	river.AddWorker(workers, &automaticWorker{compensations: c})
 }
 
 type stepWorker struct {
@@ -230,7 +232,7 @@ func (c *Compensations) end(ctx context.Context, tx pgx.Tx, comp *Compensation, 
 	if err := dlq.ReleaseCompensation(ctx, tx, comp.ID); err != nil {
 		return err
 	}
-	if state != Verified && comp.BreakID != nil {
+	if state != Verified && comp.BreakID != nil && comp.StartedAt != nil {
 		return reconcile.MarkNotCompensated(ctx, tx, access.System(), *comp.BreakID, comp.ID)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/adhocore/gronx"
 	"github.com/jackc/pgx/v5"
 
 	"oncemore/internal/access"
@@ -37,23 +36,13 @@ func (j *Job) windowStart(end time.Time) time.Time {
 	return end.In(j.Zone).AddDate(0, 0, -int(j.Window.Size/day)).UTC()
 }
 
-// nextDue is when the schedule asks for the next run after t. On the day on
-// which an hour is told twice it is asked for once, and an hour that is left out
-// is made good at the next.
+// nextDue is when the schedule asks for the next run after t.
 func (j *Job) nextDue(t time.Time) (time.Time, error) {
-	local := t.In(j.Zone)
-	wall := time.Date(local.Year(), local.Month(), local.Day(), local.Hour(), local.Minute(), local.Second(), 0, time.UTC)
-	for {
-		next, err := gronx.NextTickAfter(j.Schedule, wall, false)
-		if err != nil {
-			return time.Time{}, fmt.Errorf("schedule of %s: %w", j.Name, err)
-		}
-		due := time.Date(next.Year(), next.Month(), next.Day(), next.Hour(), next.Minute(), 0, 0, j.Zone)
-		if due.After(t) {
-			return due, nil
-		}
-		wall = next
+	due, err := schedule.NextCron(j.Schedule, j.Zone, t)
+	if err != nil {
+		return due, fmt.Errorf("schedule of %s: %w", j.Name, err)
 	}
+	return due, nil
 }
 
 // Plan puts every job that has a schedule into it, and takes out the others.

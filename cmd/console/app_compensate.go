@@ -37,7 +37,8 @@ func (a *app) openCompensations(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reconcile_dir: %w", err)
 	}
-	return nil
+	a.compensations.Schedule(a.scheduler)
+	return a.compensations.Plan(ctx, actions)
 }
 
 // checkActions says what actions name and the config does not have.
