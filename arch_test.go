@@ -145,7 +145,7 @@ var owners = []struct{ prefix, owner string }{
 	{"app_user", "web"}, {"session", "web"}, {"api_token", "web"}, {"login_", "web"},
 	{"audit_log", "internal/audit"}, {"consumer_", "internal/fleet"}, {"check_", "internal/check"}, {"alert", "internal/alert"}, {"schedule", "internal/schedule"},
 	{"reconcile_", "reconcile"}, {"compensation", "compensate"}, {"saga_", "compensate"},
-	{"mq_consume_record", "consumer/pgstore"}, {"outbox_command", "internal/outboxes"}, {"outbox_", "consumer/outbox"},
+	{"mq_consume_record", "consumer/pgstore"}, {"oncemore_barrier", "consumer/barrier"}, {"outbox_command", "internal/outboxes"}, {"outbox_", "consumer/outbox"},
 }
 
 // twins keep the same table in another kind of database.
@@ -169,7 +169,7 @@ var (
 )
 
 func TestOneTableHasOneOwner(t *testing.T) {
-	tables := map[string]bool{"mq_consume_record": true}
+	tables := map[string]bool{"mq_consume_record": true, "oncemore_barrier": true}
 	files, err := filepath.Glob("migrations/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no migrations: %v", err)

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"oncemore/consumer/barrier"
 	"oncemore/consumer/mysqlstore"
 	"oncemore/consumer/pgstore"
 	"oncemore/internal/config"
@@ -16,7 +18,7 @@ import (
 
 type migrateCmd struct {
 	configFlag
-	Target string `help:"Name of a connection: makes mq_consume_record in that business database, with its writer credential." placeholder:"CONNECTION"`
+	Target string `help:"Name of a connection: makes mq_consume_record and oncemore_barrier in that business database, with its writer credential." placeholder:"CONNECTION"`
 }
 
 // Run migrates and says what it did.
@@ -51,7 +53,7 @@ func (c migrateCmd) target(e *edge, conf *config.Config) error {
 	if err := migrateBusiness(e.ctx, conf, c.Target); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(e.out, "%s is in %s\n", pgstore.Table, c.Target); err != nil {
+	if _, err := fmt.Fprintf(e.out, "%[1]s is in %[3]s\n%[2]s is in %[3]s\n", pgstore.Table, barrier.Table, c.Target); err != nil {
 		return err
 	}
 	if r := conf.RecordsOf(c.Target); r.Archive {
@@ -126,7 +128,8 @@ func migrateConsole(ctx context.Context, conf *config.Config) error {
 	return migrations.Up(ctx, pool)
 }
 
-// migrateBusiness makes the table of consume records in a business database.
+// migrateBusiness makes the tables of consume records and of the sagas' barrier in
+// a business database.
 func migrateBusiness(ctx context.Context, conf *config.Config, name string) error {
 	business := newConnections(conf.Connections)
 	defer business.close()
@@ -134,12 +137,12 @@ func migrateBusiness(ctx context.Context, conf *config.Config, name string) erro
 	if business.isMySQL(name) {
 		var db *sql.DB
 		if db, err = business.mysqlWriter(name); err == nil {
-			err = mysqlstore.Migrate(ctx, db)
+			err = errors.Join(mysqlstore.Migrate(ctx, db), barrier.MigrateMySQL(ctx, db))
 		}
 	} else {
 		var pool *pgxpool.Pool
 		if pool, err = business.writer(ctx, name); err == nil {
-			err = pgstore.Migrate(ctx, pool)
+			err = errors.Join(pgstore.Migrate(ctx, pool), barrier.Migrate(ctx, pool))
 		}
 	}
 	if err != nil {
