@@ -40,20 +40,25 @@ type sum struct {
 // value is the exact total.
 func (s sum) value() Amount { return s.large.Add(decimal.New(s.units, -s.scale)) }
 
-func (s sum) isZero() bool { return s.units == 0 && s.large.IsZero() }
+func (s sum) isZero() bool { return s.units == 0 && s.large.IsZero() || s.value().IsZero() }
 
-// add takes an amount as its digits.
-func (s *sum) add(digits []byte) error {
-	units, scale, ok := parseUnits(digits)
-	if ok && s.addUnits(units, scale) {
-		return nil
+// parseSum reads one amount from its digits.
+func parseSum(digits []byte) (sum, error) {
+	if units, scale, ok := parseUnits(digits); ok {
+		return sum{units: units, scale: scale}, nil
 	}
 	a, err := ParseAmount(string(digits))
-	if err != nil {
-		return err
+	return sum{large: a}, err
+}
+
+// plus adds another sum.
+func (s *sum) plus(other sum) {
+	if !s.addUnits(other.units, other.scale) {
+		s.large = s.large.Add(decimal.New(other.units, -other.scale))
 	}
-	s.large = s.large.Add(a)
-	return nil
+	if !other.large.IsZero() {
+		s.large = s.large.Add(other.large)
+	}
 }
 
 // addUnits reports false, and changes nothing, where 64 bits do not suffice.

@@ -224,3 +224,16 @@ func (b *Breaks) File(ctx context.Context, id int64) (File, error) {
 	}
 	return f, err
 }
+
+const sqlNeighbours = `
+SELECT coalesce((SELECT min(id) FROM reconcile_break WHERE job = @job AND state IN (1, 2, 4, 7) AND id > @id), 0),
+  coalesce((SELECT max(id) FROM reconcile_break WHERE job = @job AND state IN (1, 2, 4, 7) AND id < @id), 0)`
+
+// Neighbours are the outstanding breaks of a job next to one; 0: there is none.
+func (b *Breaks) Neighbours(ctx context.Context, job string, id int64) (newer, older int64, err error) {
+	err = b.pool.QueryRow(ctx, sqlNeighbours, pgx.NamedArgs{"job": job, "id": id}).Scan(&newer, &older)
+	if err != nil {
+		return 0, 0, fmt.Errorf("find neighbours of break %d: %w", id, err)
+	}
+	return newer, older, nil
+}

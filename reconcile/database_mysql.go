@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -112,6 +113,20 @@ func (r mysqlReader) snapshot(ctx context.Context, l Limits, read func(snapshot)
 
 type mysqlSnapshot struct{ conn *sql.Conn }
 
+// cell takes what the driver has read, until the next row.
+type cell struct{ value any }
+
+// Scan implements sql.Scanner.
+func (c *cell) Scan(value any) error {
+	c.value = value
+	return nil
+}
+
+func (c *cell) bytes() []byte {
+	b, _ := c.value.([]byte)
+	return b
+}
+
 func (s mysqlSnapshot) scan(ctx context.Context, st bound, sh shape, kinds []kind, zone *time.Location, emit func(record) error) error {
 	rows, err := s.conn.QueryContext(ctx, st.text, st.args...)
 	if err != nil {
@@ -119,15 +134,12 @@ func (s mysqlSnapshot) scan(ctx context.Context, st bound, sh shape, kinds []kin
 	}
 	defer rows.Close()
 	n := len(kinds)
-	raw := make([]sql.RawBytes, n+3)
-	into := make([]any, len(raw))
-	for i := range raw {
-		into[i] = &raw[i]
+	cells := make([]cell, n+3)
+	into := make([]any, len(cells))
+	for i := range cells {
+		into[i] = &cells[i]
 	}
-	if sh.time.class == classInstant {
-		zone = time.UTC
-	}
-	currencies := names{}
+	clock, currencies := wallClock(sh.time, zone), names{}
 	var r record
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
@@ -135,12 +147,12 @@ func (s mysqlSnapshot) scan(ctx context.Context, st bound, sh shape, kinds []kin
 		}
 		r.key = r.key[:0]
 		for i, k := range kinds {
-			if r.key, err = appendMySQL(r.key, k, raw[i]); err != nil {
+			if r.key, err = appendMySQL(r.key, k, cells[i].value); err != nil {
 				return err
 			}
 		}
-		r.amount, r.currency = raw[n], currencies.of(raw[n+1])
-		if r.at, err = parseMySQLTime(raw[n+2], zone); err != nil {
+		r.amount, r.currency = cells[n].bytes(), currencies.of(cells[n+1].bytes())
+		if r.at, err = mysqlInstant(cells[n+2].value, clock); err != nil {
 			return err
 		}
 		if err := emit(r); err != nil {
@@ -150,25 +162,40 @@ func (s mysqlSnapshot) scan(ctx context.Context, st bound, sh shape, kinds []kin
 	return rows.Err()
 }
 
-func appendMySQL(key []byte, k kind, raw []byte) ([]byte, error) {
-	switch k {
-	case kindInt:
-		return appendDigits(key, raw)
-	case kindUUID:
-		if len(raw) != 16 {
-			return nil, fmt.Errorf("a key of %d bytes is not a UUID", len(raw))
+func appendMySQL(key []byte, k kind, value any) ([]byte, error) {
+	switch v := value.(type) {
+	case int64:
+		if k == kindText {
+			return appendBytes(key, strconv.AppendInt(nil, v, 10)), nil
 		}
-		return append(key, raw...), nil
+		return appendInt(key, v), nil
+	case uint64:
+		if k == kindText {
+			return appendBytes(key, strconv.AppendUint(nil, v, 10)), nil
+		}
+		return appendUint(key, v), nil
+	case []byte:
+		switch {
+		case k == kindInt:
+			return appendDigits(key, v)
+		case k == kindUUID && len(v) == 16:
+			return append(key, v...), nil
+		case k == kindUUID:
+			return nil, fmt.Errorf("a key of %d bytes is not a UUID", len(v))
+		}
+		return appendBytes(key, v), nil
 	}
-	return appendBytes(key, raw), nil
+	return nil, fmt.Errorf("a key that the driver reads as %T", value)
 }
 
-func parseMySQLTime(raw []byte, zone *time.Location) (int64, error) {
-	at, err := time.ParseInLocation(mysqlTime, string(raw), zone)
-	if err != nil || at.Year() == 0 {
-		return 0, fmt.Errorf("%w: %q", errNoTime, raw)
+// mysqlInstant takes a time as the driver of a pool by mysqlstore.OpenPool reads
+// it: what the column says, as if it were UTC. A zero date is no time.
+func mysqlInstant(value any, clock func(wall int64) int64) (int64, error) {
+	at, ok := value.(time.Time)
+	if !ok || at.IsZero() {
+		return 0, fmt.Errorf("%w: %v", errNoTime, value)
 	}
-	return at.UnixMicro(), nil
+	return clock(at.UnixMicro()), nil
 }
 
 func (s mysqlSnapshot) texts(ctx context.Context, st bound, row func([]*string) error) error {

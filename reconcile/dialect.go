@@ -1,9 +1,6 @@
 package reconcile
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // dialect is the SQL of a database.
 type dialect int
@@ -20,15 +17,21 @@ func (d dialect) quote(name string) string {
 	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
 }
 
-// part writes a key's column so that the database sorts it by the bytes that
+// order writes a key's column so that the database sorts it by the bytes that
 // it is encoded to here.
+func (d dialect) order(c column, k kind) string {
+	if d == mysql && k == kindText {
+		return "cast(convert(side." + d.quote(c.name) + " using utf8mb4) as binary)"
+	}
+	return d.part(c, k)
+}
+
+// part writes a key's column so that it can be encoded. MySQL sends text as
+// UTF-8, whatever it is kept in.
 func (d dialect) part(c column, k kind) string {
 	name := "side." + d.quote(c.name)
 	if d == mysql {
-		switch {
-		case k == kindText:
-			return "cast(convert(" + name + " using utf8mb4) as binary)"
-		case k == kindUUID && c.class == classText:
+		if k == kindUUID && c.class == classText {
 			return "unhex(replace(" + name + ", '-', ''))"
 		}
 		return name
@@ -57,24 +60,25 @@ func (d dialect) amount(c column) string {
 	return "side." + d.quote(c.name) + "::text"
 }
 
+// currency writes the currency so that it is grouped and compared by its bytes,
+// whatever the column's collation takes for equal; a CHAR's padding is none of them.
 func (d dialect) currency(c column) string {
 	if c.name == "" {
 		return "''"
 	}
 	name := "side." + d.quote(c.name)
-	if d == mysql { // by bytes, whatever the column's collation takes for equal
-		name = "cast(convert(" + name + " using utf8mb4) as binary)"
+	if d == mysql {
+		return "coalesce(cast(convert(" + name + " using utf8mb4) as binary), '')"
 	}
-	return "coalesce(" + name + ", '')"
+	return "coalesce(" + name + `::text collate "C", '')`
 }
 
-// time writes the time as it stands in the column; of MySQL as text, since its
-// driver may have been told to make times of them.
-func (d dialect) time(c column) string {
-	if d == mysql {
-		return "cast(side." + d.quote(c.name) + " as char)"
+// sentCurrency is the currency where nothing is done with it but reading.
+func (d dialect) sentCurrency(c column) string {
+	if d == mysql && c.name != "" {
+		return "side." + d.quote(c.name)
 	}
-	return "side." + d.quote(c.name)
+	return d.currency(c)
 }
 
 // ordered selects a side's rows in the order of their keys. Rows that lack a
@@ -83,10 +87,10 @@ func (d dialect) ordered(query string, s shape, kinds []kind) string {
 	var columns, order, present []string
 	for i, c := range s.key {
 		columns = append(columns, d.part(c, kinds[i]))
-		order = append(order, fmt.Sprint(i+1))
+		order = append(order, d.order(c, kinds[i]))
 		present = append(present, "side."+d.quote(c.name)+" is not null")
 	}
-	return "select " + strings.Join(columns, ", ") + ", " + d.amount(s.amount) + ", " + d.currency(s.currency) + ", " + d.time(s.time) +
+	return "select " + strings.Join(columns, ", ") + ", " + d.amount(s.amount) + ", " + d.sentCurrency(s.currency) + ", side." + d.quote(s.time.name) +
 		" from (" + query + ") side where " + strings.Join(present, " and ") + " order by " + strings.Join(order, ", ")
 }
 

@@ -27,16 +27,20 @@ type part struct {
 	sum  sum
 }
 
-func (p *part) add(amount []byte) error {
-	p.rows++
-	if amount == nil {
-		return nil
-	}
-	return p.sum.add(amount)
+func (p *part) add(rows int64, amount sum) {
+	p.rows += rows
+	p.sum.plus(amount)
 }
 
 // add takes one more row; inside says whether its time is in the window.
-func (g *group) add(r record, inside bool) error {
+func (g *group) add(r *record, inside bool) error {
+	var amount sum
+	if r.amount != nil {
+		var err error
+		if amount, err = parseSum(r.amount); err != nil {
+			return err
+		}
+	}
 	if g.rows == 0 {
 		g.currency, g.first, g.last = r.currency, r.at, r.at
 	}
@@ -46,31 +50,28 @@ func (g *group) add(r record, inside bool) error {
 		g.inside++
 	}
 	if r.currency != g.currency {
-		return g.addOther(r, inside)
+		g.addOther(r.currency, amount, inside)
+		return nil
 	}
 	if r.amount == nil {
 		g.nulls++
-	} else if err := g.sum.add(r.amount); err != nil {
-		return err
 	}
-	if !inside {
-		return nil
+	g.sum.plus(amount)
+	if inside {
+		g.within.add(1, amount)
 	}
-	return g.within.add(r.amount)
+	return nil
 }
 
-func (g *group) addOther(r record, inside bool) error {
+func (g *group) addOther(currency string, amount sum, inside bool) {
 	if g.others == nil {
 		g.others = map[string]part{}
 	}
-	other := g.others[r.currency]
+	other := g.others[currency]
 	if inside {
-		if err := other.add(r.amount); err != nil {
-			return err
-		}
+		other.add(1, amount)
 	}
-	g.others[r.currency] = other
-	return nil
+	g.others[currency] = other
 }
 
 // mixed reports whether the rows are of more than one currency.

@@ -52,13 +52,14 @@ func merge(ctx context.Context, sides map[Party]stream, window interval, visit f
 		cursors = append(cursors, c)
 	}
 	var key []byte
+	var g groups
 	for {
 		least := smallest(cursors)
 		if least == nil {
 			return nil
 		}
 		key = append(key[:0], least.row.key...)
-		var g groups
+		g = groups{}
 		for _, c := range cursors {
 			if err := c.collect(ctx, key, window, &g[c.party]); err != nil {
 				return err
@@ -83,7 +84,7 @@ func smallest(cursors []*cursor) *cursor {
 // collect takes in the rows of a key.
 func (c *cursor) collect(ctx context.Context, key []byte, window interval, into *group) error {
 	for c.row != nil && bytes.Equal(c.row.key, key) {
-		if err := into.add(*c.row, window.holds(c.row.at)); err != nil {
+		if err := into.add(c.row, window.holds(c.row.at)); err != nil {
 			return fmt.Errorf("side %s: %w", c.party, err)
 		}
 		if err := c.advance(ctx); err != nil {

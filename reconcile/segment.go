@@ -116,6 +116,7 @@ func (s *openSide) instants(w interval) []any {
 // whether there were more.
 func (c *comparison) segment(ctx context.Context, core interval, most int) (t *Tally, found [][]byte, more bool, err error) {
 	t = newTally()
+	var seen booked
 	wide := c.wide(core)
 	ctx, cancel := context.WithCancelCause(ctx)
 	streams := map[Party]stream{}
@@ -128,7 +129,7 @@ func (c *comparison) segment(ctx context.Context, core interval, most int) (t *T
 		reading.Go(done)
 	}
 	err = merge(ctx, streams, core, func(key []byte, g *groups) error {
-		if c.weigh(t, g, core) {
+		if c.weigh(t, &seen, g, core) {
 			return nil
 		}
 		if more = len(found) >= most; !more {
@@ -140,6 +141,7 @@ func (c *comparison) segment(ctx context.Context, core interval, most int) (t *T
 	if failed := reading.Wait(); err == nil {
 		err = failed
 	}
+	seen.into(t)
 	for party, ctl := range controls {
 		t.Control[party], t.Keyless[party] = ctl.Control[party], ctl.Keyless[party]
 	}
@@ -147,12 +149,12 @@ func (c *comparison) segment(ctx context.Context, core interval, most int) (t *T
 }
 
 // weigh books a key. False: it is worth a second look.
-func (c *comparison) weigh(t *Tally, g *groups, core interval) bool {
+func (c *comparison) weigh(t *Tally, seen *booked, g *groups, core interval) bool {
 	if !g.inside() {
 		return true // it belongs to a neighbour
 	}
 	for p := range g {
-		t.book(Party(p), &g[p])
+		seen[p].book(&g[p])
 	}
 	if !c.rules.quick(g) {
 		return false
@@ -168,19 +170,40 @@ func (c *comparison) weigh(t *Tally, g *groups, core interval) bool {
 	return true
 }
 
-func (t *Tally) book(p Party, g *group) {
-	t.count(p, g.currency, g.within)
+// booked adds up the rows of a segment by party and currency, without
+// allocating.
+type booked [3]currencyParts
+
+type currencyParts map[string]*part
+
+func (p *currencyParts) book(g *group) {
+	p.add(g.currency, g.within)
 	for currency, other := range g.others {
-		t.count(p, currency, other)
+		p.add(currency, other)
 	}
 }
 
-func (t *Tally) count(p Party, currency string, rows part) {
+func (p *currencyParts) add(currency string, rows part) {
 	if rows.rows == 0 {
 		return
 	}
-	have := t.Totals[p][currency]
-	t.Totals[p][currency] = Total{have.Rows + rows.rows, have.Amount.Add(rows.sum.value())}
+	if *p == nil {
+		*p = currencyParts{}
+	}
+	have := (*p)[currency]
+	if have == nil {
+		have = &part{}
+		(*p)[currency] = have
+	}
+	have.add(rows.rows, rows.sum)
+}
+
+func (b *booked) into(t *Tally) {
+	for p, parts := range b {
+		for currency, have := range parts {
+			t.Totals[p][currency] = Total{have.rows, have.sum.value()}
+		}
+	}
 }
 
 var errIgnoresWindow = errors.New("the query gives rows outside of :from and :to: it has to filter by the column that match names as its time")
