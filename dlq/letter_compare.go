@@ -25,6 +25,7 @@ type comparing struct {
 	terms     []Term
 	months    []letterMonth // of the token index, in the walk's order; nil: the walk is not by tokens
 	direction byte
+	parts     int       // compared so far
 	end       time.Time // when to stop; zero: at the end of the list
 	where     string    // the rest of the filter as a condition on d and b
 	args      pgx.NamedArgs
@@ -124,13 +125,18 @@ func (w *comparing) next(ctx context.Context) (walkPart, error) {
 	return part, nil
 }
 
-// size is how many letters are compared together. Through faults each of them
-// gives as many, of which only the first are taken.
+// compareSizes are how many letters are compared together: few at first, since most
+// pages are full soon.
+var compareSizes = []int{200, 500, 2000}
+
+// size is that of the next part. Through faults each of them gives as many, of
+// which only the first are taken.
 func (w *comparing) size() int {
-	size := 2000
-	if w.query.via {
-		size = min(size, max(100, 20_000/len(w.query.faults)))
+	size := compareSizes[min(w.parts, len(compareSizes)-1)]
+	for w.query.via && size > 100 && size*len(w.query.faults) > 20_000 {
+		size /= 2
 	}
+	w.parts++
 	return size
 }
 

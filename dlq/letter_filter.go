@@ -111,6 +111,13 @@ func (l *Letters) dimensions(ctx context.Context, f LetterFilter) (dims []dimens
 }
 
 func lookUpDimensions(ctx context.Context, db querier, f LetterFilter) ([]dimension, bool, error) {
+	var dims []dimension
+	if f.FaultID != 0 {
+		dims = append(dims, dimension{"fault_id", "fault", f.FaultID, true})
+	}
+	if f.Cluster+f.Source+f.Group+f.ErrorClass+f.OriginTopic+f.Dialect == "" {
+		return dims, true, nil
+	}
 	var sources []int32
 	var group, class, origin, dialect *int32
 	err := db.QueryRow(ctx, sqlFilterNames, pgx.NamedArgs{
@@ -119,10 +126,6 @@ func lookUpDimensions(ctx context.Context, db querier, f LetterFilter) ([]dimens
 	}).Scan(&sources, &group, &class, &origin, &dialect)
 	if err != nil {
 		return nil, false, fmt.Errorf("look up filter names: %w", err)
-	}
-	var dims []dimension
-	if f.FaultID != 0 {
-		dims = append(dims, dimension{"fault_id", "fault", f.FaultID, true})
 	}
 	if f.Cluster != "" || f.Source != "" {
 		if len(sources) == 0 {
