@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -97,8 +98,19 @@ type Replaying interface {
 // Compensations are the repairs. They are safe for any number of replicas.
 type Compensations struct {
 	Config
-	river *river.Client[pgx.Tx] // inserts steps
+	river   *river.Client[pgx.Tx] // inserts steps
+	secrets *strings.Replacer
+	counts  counter
+	reached func(moment) // for tests that stop a step at a moment
 }
+
+// moment is a place between the commits of an attempt.
+type moment string
+
+const (
+	momentIntended moment = "intended" // the intent is committed, nothing is sent
+	momentAnswered moment = "answered" // the other side has answered, nothing is recorded
+)
 
 // New makes the repairs. Errors are of River's options.
 func New(c Config) (*Compensations, error) {
@@ -121,7 +133,7 @@ func New(c Config) (*Compensations, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the queue of compensations: %w", err)
 	}
-	return &Compensations{Config: c, river: client}, nil
+	return &Compensations{Config: c, river: client, secrets: masker(c.Bases), reached: func(moment) {}}, nil
 }
 
 const columns = `

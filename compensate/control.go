@@ -110,15 +110,24 @@ const (
 UPDATE saga_step SET state = 0, tries = 0, due_at = NULL, why = NULL
 WHERE compensation_id = @id AND state IN (3, 4) AND op = (SELECT max(op) FROM saga_step WHERE compensation_id = @id)`
 	sqlVerifyAgain = `UPDATE compensation SET state = 4, verify_run = NULL, why = NULL WHERE id = @id`
-	sqlRunAgain    = `UPDATE compensation SET state = 3, why = NULL WHERE id = @id`
+	sqlRunAgain    = `UPDATE compensation SET state = 3, replay_id = NULL, why = NULL WHERE id = @id`
 )
 
+const sqlNow = `UPDATE saga_step SET due_at = NULL WHERE compensation_id = @id AND state = 0`
+
 // Retry tries what needs attention once more, with the same idempotency keys:
-// the step that failed or whose outcome is unknown, or the verification.
+// the step that failed or whose outcome is unknown, or the verification. One that
+// waits to be tried again is tried now.
 func (c *Compensations) Retry(ctx context.Context, actor access.Actor, id int64) error {
 	return c.control(ctx, actor, access.ControlCompensation, id, "retried", func(tx pgx.Tx, comp *Compensation) error {
-		if err := among(comp, NeedsAttention); err != nil {
+		if err := among(comp, NeedsAttention, Running); err != nil {
 			return err
+		}
+		if comp.State == Running {
+			if _, err := tx.Exec(ctx, sqlNow, pgx.NamedArgs{"id": id}); err != nil {
+				return err
+			}
+			return c.enqueue(ctx, tx, id, c.Clock())
 		}
 		tag, err := tx.Exec(ctx, sqlAgain, pgx.NamedArgs{"id": id})
 		if err != nil {

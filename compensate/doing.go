@@ -3,42 +3,51 @@ package compensate
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"oncemore/consumer/barrier"
 )
 
 // doing is a step in one direction, ready to be done.
 type doing struct {
-	run   func(ctx context.Context) answer
-	probe func(ctx context.Context) answer // nil: nobody can be asked
-	shown map[string]any                   // for the attempt, secrets masked
+	run      func(ctx context.Context) answer
+	probe    func(ctx context.Context) answer // nil: nobody can be asked
+	underWay bool                             // it was started, and is only asked for: no further attempt
+	shown    map[string]any                   // for the attempt, secrets masked
 }
+
+// probeTimeout bounds a question; a call and its probe fit into a step of the queue.
+const probeTimeout = 5 * time.Second
+
+var barrierOps = map[Op]barrier.Op{Forward: barrier.Try, Back: barrier.Cancel, Confirm: barrier.Confirm}
 
 // does renders what a step does in its direction.
 func (s *step) does(ctx context.Context, r StepRow) (*doing, error) {
 	st := s.action.Steps[r.No]
-	b := barrier{saga: fmt.Sprintf("C-%d", s.id), step: st.ID, op: map[Op]string{Forward: "try", Back: "cancel", Confirm: "confirm"}[r.Op]}
+	m := barrier.Mark{Saga: fmt.Sprintf("C-%d", s.id), Step: st.ID, Op: barrierOps[r.Op]}
 	switch {
 	case r.Op == Back && s.action.Mode == TryConfirmCancel:
-		return s.calls(st, st.Cancel, b, nil)
+		return s.calls(st, st.Cancel, m, nil)
 	case r.Op == Confirm:
-		return s.calls(st, st.Confirm, b, nil)
+		return s.calls(st, st.Confirm, m, nil)
 	case r.Op == Back:
-		return s.undoes(ctx, st, b)
+		return s.undoes(ctx, st, r, m)
 	}
-	return s.forward(st, b)
+	return s.forward(st, r, m)
 }
 
-func (s *step) forward(st Step, b barrier) (*doing, error) {
+func (s *step) forward(st Step, r StepRow, m barrier.Mark) (*doing, error) {
 	switch st.Kind {
 	case HTTP:
-		return s.calls(st, st.Request, b, st.Probe)
+		return s.calls(st, st.Request, m, st.Probe)
 	case SQL:
-		return s.executes(st, b)
+		return s.executes(st, m)
 	}
-	return s.replays()
+	return s.replays(r)
 }
 
 // undoes renders the action that compensates a step, as it is defined now.
-func (s *step) undoes(ctx context.Context, st Step, b barrier) (*doing, error) {
+func (s *step) undoes(ctx context.Context, st Step, r StepRow, m barrier.Mark) (*doing, error) {
 	def, err := s.c.Actions.Current(ctx, st.Compensate)
 	if err != nil {
 		return nil, err
@@ -52,24 +61,24 @@ func (s *step) undoes(ctx context.Context, st Step, b barrier) (*doing, error) {
 	}
 	undo := a.Steps[0]
 	undo.ID = st.ID
-	return s.forward(undo, b)
+	return s.forward(undo, r, m)
 }
 
 // calls makes an HTTP call whose Idempotency-Key stays the same for every retry.
 // The barrier travels along, for participants that keep one.
-func (s *step) calls(st Step, r *Request, b barrier, p *Probe) (*doing, error) {
+func (s *step) calls(st Step, r *Request, m barrier.Mark, p *Probe) (*doing, error) {
 	out, err := s.c.call(r, s.comp.Inputs)
 	if err != nil {
 		return nil, err
 	}
-	key := fmt.Sprintf("%s:%s", b.saga, b.step)
-	if b.op != "try" {
-		key += ":" + b.op
+	key := m.Saga + ":" + m.Step
+	if m.Op != barrier.Try {
+		key += ":" + string(m.Op)
 	}
-	out.headers["Oncemore-Saga"], out.headers["Oncemore-Step"], out.headers["Oncemore-Op"] = b.saga, b.step, b.op
+	out.headers[barrier.SagaHeader], out.headers[barrier.StepHeader], out.headers[barrier.OpHeader] = m.Saga, m.Step, string(m.Op)
 	d := &doing{
 		run:   func(ctx context.Context) answer { return s.c.send(ctx, r, out, key, st.Timeout) },
-		shown: map[string]any{"method": out.method, "url": out.shown, "body": out.body, "idempotency_key": key, "op": b.op},
+		shown: map[string]any{"method": out.method, "url": out.shown, "body": out.body, "idempotency_key": key, "op": m.Op},
 	}
 	if p != nil {
 		d.probe = func(ctx context.Context) answer { return s.c.ask(ctx, p, s.comp.Inputs, st) }
@@ -79,7 +88,7 @@ func (s *step) calls(st Step, r *Request, b barrier, p *Probe) (*doing, error) {
 
 // executes runs a statement with its guard row: whether it was committed can
 // always be asked.
-func (s *step) executes(st Step, b barrier) (*doing, error) {
+func (s *step) executes(st Step, m barrier.Mark) (*doing, error) {
 	target, ok := s.c.Targets[st.Statement.Connection]
 	if !ok {
 		return nil, fmt.Errorf("there is no connection %s that compensations may write to", st.Statement.Connection)
@@ -92,10 +101,12 @@ func (s *step) executes(st Step, b barrier) (*doing, error) {
 		run: func(ctx context.Context) answer {
 			ctx, cancel := context.WithTimeout(ctx, st.Timeout)
 			defer cancel()
-			return target.execute(ctx, st.Statement, s.comp.Inputs, b, false)
+			return target.execute(ctx, st.Statement, s.comp.Inputs, m, false)
 		},
 		probe: func(ctx context.Context) answer {
-			there, err := target.guarded(ctx, b)
+			ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+			defer cancel()
+			there, err := target.stands(ctx, m)
 			switch {
 			case err != nil:
 				return answer{Error: err.Error(), outcome: unknown}
@@ -104,7 +115,7 @@ func (s *step) executes(st Step, b barrier) (*doing, error) {
 			}
 			return answer{outcome: retry}
 		},
-		shown: map[string]any{"connection": st.Statement.Connection, "sql": st.Statement.Text, "params": params, "op": b.op},
+		shown: map[string]any{"connection": st.Statement.Connection, "sql": st.Statement.Text, "params": params, "op": m.Op},
 	}, nil
 }
 
@@ -117,7 +128,7 @@ func (c *Compensations) ask(ctx context.Context, p *Probe, in Inputs, st Step) a
 	if err != nil {
 		return answer{Error: err.Error(), outcome: unknown}
 	}
-	a := c.send(ctx, p.Request, out, "", st.Timeout)
+	a := c.send(ctx, p.Request, out, "", min(st.Timeout, probeTimeout))
 	switch {
 	case a.Status == 0:
 		a.outcome = unknown
@@ -146,6 +157,8 @@ func (c *Compensations) askSQL(ctx context.Context, s *Statement, in Inputs) ans
 	if !ok {
 		return answer{Error: "there is no connection " + s.Connection, outcome: unknown}
 	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
 	n, err := target.count(ctx, s, s.Text, in)
 	switch {
 	case err != nil:
@@ -174,13 +187,14 @@ func (s *step) probe(ctx context.Context, d *doing, was answer) answer {
 }
 
 // replays starts the safe replay of the event and waits for its outcome.
-func (s *step) replays() (*doing, error) {
+func (s *step) replays(r StepRow) (*doing, error) {
 	if s.comp.EventID == nil || s.comp.Group == nil {
 		return nil, fmt.Errorf("replay_event needs an event and a group")
 	}
 	return &doing{
-		run:   s.replayOnce,
-		probe: s.replayOutcome,
-		shown: map[string]any{"event_id": *s.comp.EventID, "group": *s.comp.Group},
+		run:      func(ctx context.Context) answer { return s.replay(ctx, r.Tries+1) },
+		probe:    func(ctx context.Context) answer { return s.replay(ctx, r.Tries) },
+		underWay: s.comp.ReplayID != nil,
+		shown:    map[string]any{"event_id": *s.comp.EventID, "group": *s.comp.Group},
 	}, nil
 }

@@ -14,9 +14,11 @@ const (
 UPDATE saga_step SET state = 1, tries = tries + 1, started_at = now(), due_at = NULL WHERE compensation_id = @id AND no = @no AND op = @op AND state = 0
 RETURNING tries`
 	sqlAttempt = `
-INSERT INTO compensation_attempt (compensation_id, no, op, request) VALUES (@id, @no, @op, @request) RETURNING id`
+INSERT INTO compensation_attempt (compensation_id, no, op, request) VALUES (@id, @no, @op, @request)`
+	// sqlAnswer answers the attempt that is open: that of a process that died, too.
 	sqlAnswer = `
-UPDATE compensation_attempt SET answer = @answer, outcome = @outcome, took_ms = extract(epoch FROM clock_timestamp() - at) * 1000 WHERE id = @attempt`
+UPDATE compensation_attempt SET answer = @answer, outcome = @outcome, took_ms = extract(epoch FROM clock_timestamp() - at) * 1000
+WHERE id = (SELECT max(id) FROM compensation_attempt WHERE compensation_id = @id AND no = @no AND op = @op) AND outcome IS NULL`
 	sqlStepIs = `
 UPDATE saga_step SET state = @state::smallint, due_at = @due, why = nullif(@why, ''), done_at = CASE WHEN @state::smallint = 2 THEN now() END
 WHERE compensation_id = @id AND no = @no AND op = @op`
@@ -27,25 +29,29 @@ WHERE compensation_id = @id AND no = @no AND op = @op`
 // have been applied: it is asked for, not repeated blindly.
 func (s *step) execute(ctx context.Context, r StepRow) error {
 	does, err := s.does(ctx, r)
-	if err != nil {
-		return s.settle(ctx, r, 0, answer{Error: err.Error(), outcome: refused})
+	switch {
+	case err != nil:
+		return s.settle(ctx, r, answer{Error: err.Error(), outcome: refused})
+	case does.underWay:
+		return s.settle(ctx, r, does.probe(ctx))
+	case r.State == StepRunning:
+		return s.settle(ctx, r, s.probe(ctx, does, answer{outcome: unknown, Error: "the process that made the call has died"}))
 	}
-	if r.State == StepRunning {
-		return s.settle(ctx, r, 0, s.probe(ctx, does, answer{outcome: unknown, Error: "the process that made the call has died"}))
-	}
-	attempt, err := s.intend(ctx, &r, does)
-	if err != nil || attempt == 0 {
+	begun, err := s.intend(ctx, &r, does)
+	if err != nil || !begun {
 		return err
 	}
+	s.c.reached(momentIntended)
 	a := does.run(ctx)
+	s.c.reached(momentAnswered)
 	if a.outcome == unknown {
 		a = s.probe(ctx, does, a)
 	}
-	return s.settle(context.WithoutCancel(ctx), r, attempt, a)
+	return s.settle(context.WithoutCancel(ctx), r, a)
 }
 
-// intend commits that the step is about to be done. 0: somebody else has it.
-func (s *step) intend(ctx context.Context, r *StepRow, d *doing) (attempt int64, err error) {
+// intend commits that the step is about to be done. False: somebody else has it.
+func (s *step) intend(ctx context.Context, r *StepRow, d *doing) (begun bool, err error) {
 	err = s.fenced(ctx, func(tx pgx.Tx) error {
 		args := pgx.NamedArgs{"id": s.id, "no": r.No, "op": r.Op, "request": d.shown}
 		err := tx.QueryRow(ctx, sqlBegin, args).Scan(&r.Tries)
@@ -55,42 +61,57 @@ func (s *step) intend(ctx context.Context, r *StepRow, d *doing) (attempt int64,
 		if err != nil {
 			return fmt.Errorf("begin step %s: %w", r.Step, err)
 		}
-		return tx.QueryRow(ctx, sqlAttempt, args).Scan(&attempt)
+		begun = true
+		if _, err = tx.Exec(ctx, sqlAttempt, args); err != nil {
+			return fmt.Errorf("attempt at step %s: %w", r.Step, err)
+		}
+		return nil
 	})
-	return attempt, err
+	return begun, err
 }
 
-// settle records an answer and what it means for the step.
-func (s *step) settle(ctx context.Context, r StepRow, attempt int64, a answer) error {
-	state, due := s.after(r, a.outcome)
+// settle records an answer and what it means for the step. One that is still
+// awaited leaves the attempt open.
+func (s *step) settle(ctx context.Context, r StepRow, a answer) error {
+	a.Body, a.Error = s.c.mask(a.Body), s.c.mask(a.Error)
+	state, due := s.after(r, a)
 	why := a.Error
 	if why == "" && a.Status != 0 {
 		why = fmt.Sprintf("HTTP %d", a.Status)
 	}
-	return s.fenced(ctx, func(tx pgx.Tx) error {
-		if attempt != 0 {
-			_, err := tx.Exec(ctx, sqlAnswer, pgx.NamedArgs{"attempt": attempt, "answer": a, "outcome": string(a.outcome)})
-			if err != nil {
+	args := pgx.NamedArgs{"id": s.id, "no": r.No, "op": r.Op, "answer": a, "outcome": string(a.outcome), "state": state, "due": due, "why": why}
+	err := s.fenced(ctx, func(tx pgx.Tx) error {
+		if a.outcome != waiting {
+			if _, err := tx.Exec(ctx, sqlAnswer, args); err != nil {
 				return fmt.Errorf("answer of step %s: %w", r.Step, err)
 			}
 		}
-		_, err := tx.Exec(ctx, sqlStepIs, pgx.NamedArgs{"id": s.id, "no": r.No, "op": r.Op, "state": state, "due": due, "why": why})
-		if err != nil {
+		if _, err := tx.Exec(ctx, sqlStepIs, args); err != nil {
 			return fmt.Errorf("state of step %s: %w", r.Step, err)
 		}
 		return nil
 	})
+	if err == nil {
+		s.c.count(s.action.Steps[r.No].Kind, r.Op, a.outcome)
+	}
+	return err
 }
 
-// after is where an outcome leaves a step, and when it is tried again.
-func (s *step) after(r StepRow, o outcome) (StepState, *time.Time) {
+// lookAgain is when something that was started elsewhere is asked for again.
+const lookAgain = 2 * time.Second
+
+// after is where an answer leaves a step, and when it is tried again.
+func (s *step) after(r StepRow, a answer) (StepState, *time.Time) {
 	switch {
-	case o == done || o == already:
+	case a.outcome == done || a.outcome == already:
 		return StepDone, nil
-	case o == retry && r.Tries < s.action.Attempts.Max:
-		due := s.c.Clock().Add(s.action.Attempts.wait(r.Tries))
+	case a.outcome == waiting:
+		due := s.c.Clock().Add(lookAgain)
 		return StepWaiting, &due
-	case o == unknown:
+	case a.outcome == retry && r.Tries < s.action.Attempts.Max:
+		due := s.c.Clock().Add(max(s.action.Attempts.wait(r.Tries), a.wait))
+		return StepWaiting, &due
+	case a.outcome == unknown:
 		return StepUnknown, nil
 	}
 	return StepFailed, nil

@@ -2,14 +2,19 @@ package compensate
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
+
+	"oncemore/consumer/barrier"
 )
 
 // call is a rendered request. shown is its address as people may see it.
@@ -58,7 +63,9 @@ type answer struct {
 	Body    string `json:"body,omitempty"` // the first bytes
 	Error   string `json:"error,omitempty"`
 	Rows    *int64 `json:"rows,omitempty"`
+	Barrier string `json:"barrier,omitempty"` // what the participant's barrier decided
 	outcome outcome
+	wait    time.Duration // asked for by the other side; 0: nothing
 }
 
 // outcome is what an answer means for the step.
@@ -70,6 +77,7 @@ const (
 	refused outcome = "refused" // it was not done and will not be
 	unknown outcome = "unknown" // it may have been done
 	already outcome = "already" // it had been done before
+	waiting outcome = "waiting" // it is being done elsewhere; no attempt
 )
 
 const shownBody = 2048
@@ -97,11 +105,26 @@ func (c *Compensations) send(ctx context.Context, r *Request, out call, key stri
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was read
 	body, err := io.ReadAll(io.LimitReader(resp.Body, shownBody))
-	a := answer{Status: resp.StatusCode, Body: strings.ToValidUTF8(string(body), "\uFFFD"), outcome: r.meaning(resp.StatusCode)}
+	a := answer{Status: resp.StatusCode, Body: strings.ToValidUTF8(string(body), "\uFFFD"), outcome: r.meaning(resp.StatusCode), wait: retryAfter(resp.Header)}
 	if err != nil && a.outcome != done {
 		a.Error, a.outcome = unwrapURL(err), unknown
 	}
+	a.heed(barrier.Decision(resp.Header.Get(barrier.DecisionHeader)))
 	return a
+}
+
+// heed takes over what the participant's barrier has decided, if it says so.
+func (a *answer) heed(d barrier.Decision) {
+	switch d {
+	case barrier.Applied, barrier.Empty:
+	case barrier.Duplicate, barrier.Suspended:
+		if a.outcome == done || d == barrier.Suspended {
+			a.outcome = heldAs(d)
+		}
+	default:
+		return // it keeps none, or says something else by this header
+	}
+	a.Barrier = string(d)
 }
 
 // meaning is what a status says. Without a word in the file, a redirect or a 401
@@ -120,13 +143,28 @@ func (r *Request) meaning(status int) outcome {
 	return refused
 }
 
+// mostRetryAfter bounds what the other side may ask for.
+const mostRetryAfter = 10 * time.Minute
+
+// retryAfter is how long the other side wants to be left alone, in seconds; a
+// date is not taken, for its clock is not ours.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, mostRetryAfter)
+}
+
 // failed tells a call that was never sent from one that may have arrived.
 func failed(err error) outcome {
-	var op interface{ Timeout() bool }
-	if errors.As(err, &op) && op.Timeout() {
-		return unknown
-	}
-	if strings.Contains(err.Error(), "connect: ") || strings.Contains(err.Error(), "no such host") {
+	var dns *net.DNSError
+	var op *net.OpError
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &certificate):
+		return refused
+	case errors.As(err, &dns), errors.As(err, &op) && op.Op == "dial":
 		return retry // no connection: nothing was sent
 	}
 	return unknown

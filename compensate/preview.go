@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"oncemore/consumer/barrier"
 	"oncemore/internal/access"
 	"oncemore/reconcile"
 )
@@ -131,7 +132,7 @@ func (c *Compensations) countRows(ctx context.Context, s Step, in Inputs) (int64
 		}
 		return n, ""
 	}
-	a := target.execute(ctx, s.Statement, in, barrier{}, true)
+	a := target.execute(ctx, s.Statement, in, barrier.Mark{}, true)
 	if a.Rows == nil || a.Error != "" {
 		return 0, a.Error
 	}

@@ -29,6 +29,8 @@ func (s SafeReplays) Start(ctx context.Context, r ReplayRequest) (int64, error) 
 	switch {
 	case err != nil:
 		return 0, err
+	case plan.Total == 0 && len(plan.Refused) > 0 && (plan.Refused[0].Verdict == dlq.InFlight || plan.Refused[0].Verdict == dlq.Unknown):
+		return 0, fmt.Errorf("not now: %s", plan.Refused[0].Reason.Text)
 	case plan.Total == 0 && len(plan.Refused) > 0:
 		return 0, fmt.Errorf("%w: %s", ErrNotReplayed, plan.Refused[0].Reason.Text)
 	case plan.Total == 0:

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"oncemore/consumer/barrier"
 	"oncemore/internal/access"
 	"oncemore/migrations/pgtest"
 	"oncemore/reconcile"
@@ -60,7 +61,7 @@ func openBank(t *testing.T) *bank {
 	for _, table := range []string{"consumed", "effect"} {
 		b.exec("CREATE TABLE " + table + " (event_id text, amount numeric, at timestamptz)")
 	}
-	b.exec("CREATE TABLE oncemore_barrier (saga text, step text, op text, at timestamptz DEFAULT now(), PRIMARY KEY (saga, step, op))")
+	b.exec(barrier.DDL)
 	reading := b.reader()
 	jobs := reconcile.NewJobs(b.console)
 	b.keep(func(tx pgx.Tx) error {

@@ -2,7 +2,6 @@ package compensate
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"regexp"
@@ -11,6 +10,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"oncemore/consumer/barrier"
 )
 
 // parameter is a name in a statement: :key.event_id. Literals, comments and
@@ -45,34 +46,21 @@ func (s *Statement) bind(text string, in Inputs, mark func(n int) string, seen I
 // errRows rolls a statement back that affects another number of rows.
 var errRows = errors.New("the statement affects another number of rows than expect.rows")
 
-// Guard tables keep one row per executed step, in the transaction of the step.
-const (
-	sqlGuardPostgres = `INSERT INTO oncemore_barrier (saga, step, op) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
-	sqlGuardMySQL    = `INSERT INTO oncemore_barrier (saga, step, op) VALUES (?, ?, ?)`
-	sqlGuardThere    = `SELECT count(*) FROM oncemore_barrier WHERE saga = %s AND step = %s AND op = %s`
-)
-
-// barrier is a row of the guard table: a step is executed once in a direction.
-type barrier struct {
-	saga string
-	step string
-	op   string
-}
-
 // execute runs the statement with its guard row in one transaction. With dry it
 // is rolled back, and only the number of rows is told.
-func (t Target) execute(ctx context.Context, s *Statement, in Inputs, b barrier, dry bool) answer {
+func (t Target) execute(ctx context.Context, s *Statement, in Inputs, m barrier.Mark, dry bool) answer {
 	var rows int64
 	var err error
 	if t.MySQL != nil {
-		rows, err = t.executeMySQL(ctx, s, in, b, dry)
+		rows, err = t.executeMySQL(ctx, s, in, m, dry)
 	} else {
-		rows, err = t.executePostgres(ctx, s, in, b, dry)
+		rows, err = t.executePostgres(ctx, s, in, m, dry)
 	}
 	a := answer{Rows: &rows, outcome: done}
+	var kept held
 	switch {
-	case errors.Is(err, errGuarded):
-		return answer{outcome: already}
+	case errors.As(err, &kept):
+		return answer{Barrier: string(kept), outcome: heldAs(barrier.Decision(kept))}
 	case errors.Is(err, errDry):
 	case err != nil:
 		a.Error, a.outcome = err.Error(), meaning(err)
@@ -80,24 +68,34 @@ func (t Target) execute(ctx context.Context, s *Statement, in Inputs, b barrier,
 	return a
 }
 
-var (
-	errDry     = errors.New("rolled back: it was only asked for its rows")
-	errGuarded = errors.New("the step was executed before")
-)
+var errDry = errors.New("rolled back: it was only asked for its rows")
 
-func (t Target) executePostgres(ctx context.Context, s *Statement, in Inputs, b barrier, dry bool) (rows int64, err error) {
+// held is the barrier's decision that a step has no effect.
+type held barrier.Decision
+
+func (h held) Error() string { return "the barrier says " + string(h) }
+
+// heldAs is what a decision without an effect means for the step.
+func heldAs(d barrier.Decision) outcome {
+	switch d {
+	case barrier.Duplicate:
+		return already
+	case barrier.Suspended:
+		return refused // it was cancelled before it came
+	}
+	return done // a cancel that found nothing to undo
+}
+
+func (t Target) executePostgres(ctx context.Context, s *Statement, in Inputs, m barrier.Mark, dry bool) (rows int64, err error) {
 	text, args, err := s.bind(s.Text, in, func(n int) string { return fmt.Sprintf("$%d", n) }, Inputs{})
 	if err != nil {
 		return 0, err
 	}
+	decision := barrier.Applied
 	err = pgx.BeginFunc(ctx, t.Postgres, func(tx pgx.Tx) error {
 		if !dry {
-			tag, err := tx.Exec(ctx, sqlGuardPostgres, b.saga, b.step, b.op)
-			if err != nil {
-				return fmt.Errorf("guard row: %w", err)
-			}
-			if tag.RowsAffected() == 0 {
-				return errGuarded
+			if decision, err = barrier.Enter(ctx, tx, m); err != nil || !decision.Applies() {
+				return err
 			}
 		}
 		tag, err := tx.Exec(ctx, text, args...)
@@ -107,10 +105,13 @@ func (t Target) executePostgres(ctx context.Context, s *Statement, in Inputs, b 
 		rows = tag.RowsAffected()
 		return verdictOn(rows, s.Rows, dry)
 	})
+	if err == nil && !decision.Applies() {
+		err = held(decision) // committed: an empty cancel keeps its try out
+	}
 	return rows, err
 }
 
-func (t Target) executeMySQL(ctx context.Context, s *Statement, in Inputs, b barrier, dry bool) (rows int64, err error) {
+func (t Target) executeMySQL(ctx context.Context, s *Statement, in Inputs, m barrier.Mark, dry bool) (rows int64, err error) {
 	text, args, err := s.bind(s.Text, in, func(int) string { return "?" }, Inputs{})
 	if err != nil {
 		return 0, err
@@ -121,7 +122,11 @@ func (t Target) executeMySQL(ctx context.Context, s *Statement, in Inputs, b bar
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
 	if !dry {
-		if err := guardMySQL(ctx, tx, b); err != nil {
+		decision, err := barrier.EnterMySQL(ctx, tx, m)
+		if err == nil && !decision.Applies() {
+			err = errors.Join(tx.Commit(), held(decision))
+		}
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -138,17 +143,6 @@ func (t Target) executeMySQL(ctx context.Context, s *Statement, in Inputs, b bar
 	return rows, tx.Commit()
 }
 
-func guardMySQL(ctx context.Context, tx *sql.Tx, b barrier) error {
-	_, err := tx.ExecContext(ctx, sqlGuardMySQL, b.saga, b.step, b.op)
-	if isDuplicate(err) {
-		return errGuarded
-	}
-	if err != nil {
-		return fmt.Errorf("guard row: %w", err)
-	}
-	return nil
-}
-
 func verdictOn(rows, want int64, dry bool) error {
 	switch {
 	case dry:
@@ -159,21 +153,12 @@ func verdictOn(rows, want int64, dry bool) error {
 	return nil
 }
 
-// guarded asks whether the step has been executed.
-func (t Target) guarded(ctx context.Context, b barrier) (bool, error) {
-	var n int
+// stands asks whether the step has been executed.
+func (t Target) stands(ctx context.Context, m barrier.Mark) (bool, error) {
 	if t.MySQL != nil {
-		err := t.MySQL.QueryRowContext(ctx, fmt.Sprintf(sqlGuardThere, "?", "?", "?"), b.saga, b.step, b.op).Scan(&n)
-		return n > 0, err
+		return barrier.StandsMySQL(ctx, t.MySQL, m)
 	}
-	err := t.Postgres.QueryRow(ctx, fmt.Sprintf(sqlGuardThere, "$1", "$2", "$3"), b.saga, b.step, b.op).Scan(&n)
-	return n > 0, err
-}
-
-// isDuplicate recognises MySQL's refusal of a second guard row.
-func isDuplicate(err error) bool {
-	refused, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && refused.Number == 1062
+	return barrier.Stands(ctx, t.Postgres, m)
 }
 
 // meaning is what a statement's error says: contention and a lost connection
@@ -194,8 +179,10 @@ func meaning(err error) outcome {
 		}
 		return refused
 	}
-	if errors.Is(err, errRows) || errors.Is(err, ErrInput) {
-		return refused
+	for _, never := range []error{errRows, ErrInput, barrier.ErrMark, barrier.ErrConfirmed, barrier.ErrCancelled} {
+		if errors.Is(err, never) {
+			return refused
+		}
 	}
 	return unknown
 }

@@ -137,22 +137,34 @@ func (s *step) fenced(ctx context.Context, do func(tx pgx.Tx) error) error {
 	})
 }
 
+// mostStep is how long a step of the queue may take.
+const mostStep = 30 * time.Second
+
 // run goes on until the compensation waits for something, has ended, or the
-// step's time is over.
+// step's time does not suffice for another call.
 func (s *step) run(ctx context.Context) error {
-	end := s.c.Clock().Add(s.c.StepTime)
+	begin := s.c.Clock()
 	for {
 		due, err := s.once(ctx)
 		if err != nil {
 			return s.giveBack(ctx, err)
 		}
-		switch {
-		case due == nil:
+		if due == nil {
 			return s.handOver(ctx, nil)
-		case due.After(s.c.Clock()) || !s.c.Clock().Before(end):
+		}
+		now := s.c.Clock()
+		if due.After(now) || now.Sub(begin) >= s.c.StepTime || now.Add(s.action.longest()).Sub(begin) > mostStep {
 			return s.handOver(ctx, due)
 		}
 	}
+}
+
+// longest is how long one call of the action may take, with its probe.
+func (a *Action) longest() (most time.Duration) {
+	for _, s := range a.Steps {
+		most = max(most, s.Timeout)
+	}
+	return most + probeTimeout
 }
 
 // once does the next thing. It returns when the one after that is due, nil if
@@ -160,6 +172,9 @@ func (s *step) run(ctx context.Context) error {
 func (s *step) once(ctx context.Context) (*time.Time, error) {
 	if err := s.load(ctx); err != nil {
 		return nil, err
+	}
+	if s.comp.PausedBy != nil {
+		return nil, nil
 	}
 	switch s.comp.State {
 	case Approved:
@@ -188,7 +203,15 @@ const sqlHandOver = `UPDATE compensation SET lease_until = NULL WHERE id = @id`
 
 // handOver ends the step, with a successor at due.
 func (s *step) handOver(ctx context.Context, due *time.Time) error {
-	return s.fenced(context.WithoutCancel(ctx), func(tx pgx.Tx) error {
+	return s.release(ctx, due, func(pgx.Tx) error { return nil })
+}
+
+func (s *step) release(ctx context.Context, due *time.Time, also func(pgx.Tx) error) error {
+	ctx = context.WithoutCancel(ctx)
+	return s.fenced(ctx, func(tx pgx.Tx) error {
+		if err := also(tx); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, sqlHandOver, pgx.NamedArgs{"id": s.id}); err != nil {
 			return err
 		}
@@ -199,6 +222,8 @@ func (s *step) handOver(ctx context.Context, due *time.Time) error {
 	})
 }
 
+const sqlInterrupted = `UPDATE compensation SET why = @why WHERE id = @id`
+
 // giveBack frees the compensation for the next try after an error that is not
 // its own: the console's database or a business database does not answer.
 func (s *step) giveBack(ctx context.Context, why error) error {
@@ -207,7 +232,10 @@ func (s *step) giveBack(ctx context.Context, why error) error {
 	}
 	s.c.Log.ErrorContext(ctx, "compensation is interrupted, it goes on soon", "compensation", s.id, "error", why)
 	due := s.c.Clock().Add(5 * time.Second)
-	return s.handOver(ctx, &due)
+	return s.release(ctx, &due, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sqlInterrupted, pgx.NamedArgs{"id": s.id, "why": "it is tried again: " + s.c.mask(why.Error())})
+		return err
+	})
 }
 
 const sqlEnd = `
