@@ -3,6 +3,7 @@ package compensate
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"oncemore/consumer/barrier"
@@ -81,7 +82,9 @@ func (s *step) calls(st Step, r *Request, m barrier.Mark, p *Probe) (*doing, err
 		shown: map[string]any{"method": out.method, "url": out.shown, "body": out.body, "idempotency_key": key, "op": m.Op},
 	}
 	if p != nil {
-		d.probe = func(ctx context.Context) answer { return s.c.ask(ctx, p, s.comp.Inputs, st) }
+		in := maps.Clone(s.comp.Inputs)
+		in["idempotency_key"] = key // what the call went out with
+		d.probe = func(ctx context.Context) answer { return s.c.ask(ctx, p, in, st) }
 	}
 	return d, nil
 }
