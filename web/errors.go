@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	"oncemore/compensate"
 	"oncemore/consumer/outbox"
 	"oncemore/dlq"
 	"oncemore/dlq/export"
@@ -102,6 +103,16 @@ var problems = []struct {
 	{sentinel(reconcile.ErrBreakState), problem{http.StatusConflict, "error.break_state", "The break is in another state"}},
 	{sentinel(reconcile.ErrReasonCode), problem{http.StatusUnprocessableEntity, "error.reason_code", "There is no such reason code"}},
 	{sentinel(reconcile.ErrFile), problem{http.StatusUnprocessableEntity, "error.file", "The file cannot be kept"}},
+	{sentinel(compensate.ErrNoAction), notFound},
+	{sentinel(compensate.ErrNotFound), notFound},
+	{sentinel(compensate.ErrOwn), problem{http.StatusForbidden, "error.own_approval", "Somebody else has to decide about what you asked for"}},
+	{sentinel(compensate.ErrVoid), problem{http.StatusConflict, "error.compensation_void", "What would be done has changed: it has to be looked at and proposed anew"}},
+	{sentinel(compensate.ErrExpired), problem{http.StatusConflict, "error.compensation_expired", "The proposal or its approval is too old"}},
+	{sentinel(compensate.ErrState), problem{http.StatusConflict, "error.compensation_state", "The compensation is in another state"}},
+	{sentinel(compensate.ErrTwice), problem{http.StatusConflict, "error.compensation_twice", "This is being repaired, or has been"}},
+	{sentinel(compensate.ErrNotFor), problem{http.StatusUnprocessableEntity, "error.compensation_not_for", "The action is not for this"}},
+	{sentinel(compensate.ErrLimit), problem{http.StatusUnprocessableEntity, "error.compensation_limit", "More than the action allows at once"}},
+	{sentinel(compensate.ErrInput), problem{http.StatusUnprocessableEntity, "error.compensation_input", "The action needs a value that is not there"}},
 	{sentinel(ErrAccountExists), problem{http.StatusConflict, "error.account_exists", "An account of that name exists"}},
 	{sentinel(ErrLastAdmin), problem{http.StatusConflict, "error.last_admin", "The last admin that can sign in stays one"}},
 	{sentinel(ErrBadName), problem{http.StatusUnprocessableEntity, "error.bad_name", "The name is not valid"}},
@@ -218,6 +229,9 @@ func detailOf(err error, p problem) string {
 	}
 	if many, ok := errors.AsType[*dlq.ErrTooManyLetters](err); ok {
 		return ownWords(many)
+	}
+	if strings.HasPrefix(p.Key, "error.compensation_") {
+		return plainText(err)
 	}
 	if _, why, ok := strings.Cut(err.Error(), access.ErrForbidden.Error()+": "); ok && p.Status == http.StatusForbidden {
 		return why

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"oncemore/compensate"
 	"oncemore/internal/access"
 	"oncemore/internal/fleet"
 	"oncemore/migrations/pgtest"
@@ -93,6 +94,10 @@ func setupSite(t testing.TB, change ...func(*web.Deps)) *site {
 		t.Fatal(err)
 	}
 	d.Reconcile = web.Reconciliation{Jobs: jobs, Runs: runs, Breaks: reconcile.NewBreaks(s.pool)}
+	d.Compensations, err = compensate.New(compensate.Config{Pool: s.pool, Actions: compensate.NewActions(s.pool), Runs: runs, Breaks: d.Reconcile.Breaks, Jobs: jobs, Clock: s.clock.Now, Log: d.Logger})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, f := range change {
 		f(&d)
 	}
