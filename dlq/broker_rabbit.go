@@ -26,6 +26,26 @@ type RabbitOptions struct {
 	// KeepExpiration sends a message's own time to live again with a replay, which
 	// may let it expire before a consumer sees it.
 	KeepExpiration bool
+	// Expirations say otherwise for letters of single sources; the first that
+	// matches counts.
+	Expirations []Expiration
+}
+
+// Expiration is whether letters of a source keep their time to live.
+type Expiration struct {
+	Source string // queue, or a pattern
+	Keep   bool
+}
+
+// keepsExpiration reports whether a letter of the queue is sent with its own time
+// to live.
+func (b *rabbitBroker) keepsExpiration(queue string) bool {
+	for i, source := range b.expirations {
+		if source.re.MatchString(queue) {
+			return b.opts.Expirations[i].Keep
+		}
+	}
+	return b.opts.KeepExpiration
 }
 
 // rabbitBroker is a cluster of RabbitMQ.
@@ -33,6 +53,8 @@ type rabbitBroker struct {
 	name string
 	opts RabbitOptions
 	api  *rabbit.Management // nil: not configured
+
+	expirations []sourcePattern // of opts.Expirations
 
 	mu    sync.Mutex
 	asked map[string]bool          // queues that are looked up one by one
@@ -54,7 +76,14 @@ func newRabbitBroker(name string, opts RabbitOptions) (*rabbitBroker, error) {
 		}
 	}
 	b := &rabbitBroker{name: name, opts: opts, asked: map[string]bool{}, there: map[sendTarget]time.Time{}}
+	var sources []DrainSource
+	for _, e := range opts.Expirations {
+		sources = append(sources, DrainSource{Pattern: e.Source})
+	}
 	var err error
+	if b.expirations, err = compileSources(sources); err != nil {
+		return nil, err
+	}
 	if b.api, err = rabbit.NewManagement(opts.ManagementURL, opts.TLS, opts.URLs...); err != nil && !errors.Is(err, rabbit.ErrNoManagement) {
 		return nil, err
 	}

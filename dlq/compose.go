@@ -98,13 +98,15 @@ func (s *step) compose(it *sendItem, of composing) {
 type storedBody struct {
 	body      Body
 	dialect   string
+	source    string
 	partition *int32 // of the origin
 	err       error  // the body cannot be read
 }
 
 const sqlBodies = `
-SELECT d.id, b.id IS NOT NULL, b.key, b.value, b.headers, b.amqp, coalesce(n.name, ''), d.origin_partition
+SELECT d.id, b.id IS NOT NULL, b.key, b.value, b.headers, b.amqp, coalesce(n.name, ''), d.origin_partition, s.name
 FROM dead_letter d
+JOIN letter_source s ON s.id = d.source_id
 LEFT JOIN dead_letter_body b ON b.id = d.id
 LEFT JOIN letter_name n ON n.id = d.dialect_id
 WHERE d.id = ANY(@ids)`
@@ -127,7 +129,7 @@ func (s *step) bodies(ctx context.Context, c *chunk) (map[uuid.UUID]storedBody, 
 		var there bool
 		var headers []byte
 		var b storedBody
-		if err := rows.Scan(&id, &there, &b.body.Key, &b.body.Value, &headers, &b.body.AMQP, &b.dialect, &b.partition); err != nil {
+		if err := rows.Scan(&id, &there, &b.body.Key, &b.body.Value, &headers, &b.body.AMQP, &b.dialect, &b.partition, &b.source); err != nil {
 			return nil, fmt.Errorf("read bodies: %w", err)
 		}
 		if b.body.Headers, b.err = DecodeHeaders(headers); !there {

@@ -19,14 +19,15 @@ type rabbitMessage struct {
 }
 
 // compose makes the message as its producer published it: what the dialect, the
-// broker and an earlier replay added is left out, user_id as well, and the expiration unless the config keeps it.
+// broker and an earlier replay added is left out, user_id as well, and
+// the expiration unless the config keeps it.
 func (b *rabbitBroker) compose(it *sendItem, of composing) {
 	delivery, err := amqpform.Delivery(of.stored.body.AMQP, fieldsOf(of.body.Headers), of.body.Value)
 	if err != nil {
 		it.leave(replayReason("reason.letter.body", "error", err.Error()))
 		return
 	}
-	again, err := of.dialects.Resend(of.stored.dialect, delivery, dialect.ResendOptions{KeepExpiration: b.opts.KeepExpiration})
+	again, err := of.dialects.Resend(of.stored.dialect, delivery, dialect.ResendOptions{KeepExpiration: b.keepsExpiration(of.stored.source)})
 	var refusal *dialect.Refusal
 	switch {
 	case errors.As(err, &refusal):

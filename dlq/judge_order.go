@@ -90,6 +90,9 @@ func (s Subject) place() (p place, offset int64, ok bool) {
 // outOfOrder says why a group may meet the event out of order; nil: it does not.
 func outOfOrder(a asked, found map[place]map[int64]*follower, waiting map[line]map[int64]bool) *Reason {
 	p, offset, ok := a.subject.place()
+	if a.subject.Published != nil { // a queue cannot be read behind a message, and knows no keys
+		return ptr(reason("reason.out_of_order.queue"))
+	}
 	if !ok {
 		return ptr(reason("reason.out_of_order.unnamed"))
 	}

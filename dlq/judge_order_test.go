@@ -93,3 +93,12 @@ func TestWhatWasNotLookedThroughMayBeOutOfOrder(t *testing.T) {
 		}
 	}
 }
+
+// A queue says nothing of what came after a message, and the reason says so.
+func TestTheOrderOfAQueueIsNotKnown(t *testing.T) {
+	t.Parallel()
+	a := asked{facts: facts{subject: Subject{Cluster: "rabbit", OriginTopic: "orders", Published: &Published{Known: true, Key: "orders"}}}}
+	if r := outOfOrder(a, nil, nil); r == nil || r.Key != "reason.out_of_order.queue" {
+		t.Errorf("%v", r)
+	}
+}

@@ -60,6 +60,7 @@ var ReasonTexts = map[string]string{
 	"reason.out_of_order.later":   "Offset {offset} of {topic}, partition {partition}, holds a later event of the same key.",
 	"reason.out_of_order.beyond":  "Later events of the same key may exist: only {scanned} records after this one were looked at.",
 	"reason.out_of_order.trimmed": "The record is not retained any more in {topic}, partition {partition}, so later events of its key cannot be ruled out.",
+	"reason.out_of_order.queue":   "A queue keeps neither keys nor what came after a message, so later events may have been consumed. Where their order does not matter, declare order: none for the group.",
 	"reason.out_of_order.unnamed": "Where the event was published is not known, so later events of its key cannot be ruled out.",
 	"reason.out_of_order.unread":  "{topic}, partition {partition}, could not be read at {at}, so later events of the same key cannot be ruled out.",
 

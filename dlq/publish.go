@@ -12,6 +12,7 @@ type sendResult struct {
 	offset    int64
 	err       error // nil: confirmed
 	surely    bool  // err means that the broker did not take it
+	partly    bool  // err means that not every queue took it; some may have
 }
 
 // refused reports whether the broker surely did not take the message.

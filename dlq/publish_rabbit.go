@@ -186,7 +186,7 @@ func (s *rabbitSender) await(ctx context.Context, items []*sendItem, confirms []
 		case s.link.channel.IsClosed():
 			it.result = s.link.ended(len(items) == 1)
 		default:
-			it.result = &sendResult{err: errNacked, surely: true}
+			it.result = nacked(it.message.rabbit.exchange)
 			s.proven[it.message.rabbit.exchange] = true
 		}
 	}
@@ -195,6 +195,13 @@ func (s *rabbitSender) await(ctx context.Context, items []*sendItem, confirms []
 
 // errNacked is what a broker means that refuses to confirm: it gives no reason.
 var errNacked = errors.New("nacked by the broker: a queue is full or cannot be written to now")
+
+// nacked is what a nack means. RabbitMQ confirms what every queue has taken that
+// the message was routed to, and nacks what one of them refused: the others have
+// it all the same. Through the default exchange there is only one.
+func nacked(exchange string) *sendResult {
+	return &sendResult{err: errNacked, surely: exchange == "", partly: exchange != ""}
+}
 
 // frameError is a message whose headers do not fit.
 type frameError struct{ frame, limit int }

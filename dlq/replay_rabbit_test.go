@@ -218,6 +218,15 @@ func TestExpirationIsKeptOnPurpose(t *testing.T) {
 			t.Errorf("kept %v: %+v, %+v", keep, it.leftOut, it.message)
 		}
 	}
+	b, err := newRabbitBroker("shop", RabbitOptions{URLs: []string{"amqp://u:p@h/"}, Expirations: []Expiration{{"quotes.*", true}, {"*.dlq", false}}, KeepExpiration: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for queue, want := range map[string]bool{"quotes.dlq": true, "orders.dlq": false, "orders.parked": true} {
+		if b.keepsExpiration(queue) != want {
+			t.Errorf("%s keeps its expiration: %v", queue, !want)
+		}
+	}
 }
 
 // What the broker does not take stays open as not sent, with its reason.
@@ -266,6 +275,51 @@ func TestQueuesThatDoNotTake(t *testing.T) {
 			if it.State != "not_sent" || !strings.Contains(it.Reason.Text, c.want) || s.letterState(c.letter) != Open || outcomes(s.get(p.ID)) != "not_sent 1" {
 				t.Errorf("%s: %s, %q, letter %s", name, it.State, it.Reason.Text, s.letterState(c.letter))
 			}
+		}
+	})
+}
+
+// An exchange leads to several queues. When one refuses, the others have the
+// message all the same: nobody may say that it was not sent.
+func TestANackOfSeveralQueuesIsUnconfirmed(t *testing.T) {
+	t.Parallel()
+	onRabbits(t, func(t *testing.T, server testkit.RabbitServer) {
+		s := newRabbitShop(t, server)
+		s.rabbitBench.drain()
+		exchange, full := s.home+".x", s.home+".full"
+		if err := s.ch.ExchangeDeclare(exchange, amqp.ExchangeFanout, false, true, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.declare(full, amqp.Table{"x-max-length": int32(1), "x-overflow": "reject-publish"})
+		s.publish("", full, order("first"))
+		if err := s.ch.QueueBind(s.home, "", exchange, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.publish(exchange, "order.paid", order("e-1"))
+		s.reject()
+		s.wantLetters(1)
+		if err := s.ch.QueueBind(full, "", exchange, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.know(s.group+"-full", full, s.evidence())
+		s.connect()
+		id := s.letter("e-1", s.group)
+		p := s.plan(ada, PlanRequest{Selection: ids(id), Target: ToOrigin})
+		if p.Total != 1 {
+			t.Fatalf("%+v", p.Refused)
+		}
+		s.must(nil, s.replays.Start(t.Context(), ada, p.ID))
+		s.workWhile(p.ID)
+		items, err := s.replays.Items(t.Context(), p.ID, ItemFilter{}, Page{})
+		if err != nil || len(items.Items) != 1 {
+			t.Fatal(items, err)
+		}
+		it := items.Items[0]
+		if it.State != "unconfirmed" || !strings.Contains(it.Reason.Text, "others may have it") || s.letterState(id) != Open || outcomes(s.get(p.ID)) != "unconfirmed 2" {
+			t.Errorf("%s, %q, letter %s, %s", it.State, it.Reason.Text, s.letterState(id), outcomes(s.get(p.ID)))
+		}
+		if n := s.ready(s.home); n != 1 {
+			t.Errorf("the queue that has room got %d messages", n)
 		}
 	})
 }

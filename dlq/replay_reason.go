@@ -33,6 +33,7 @@ var ReplayReasonTexts = map[string]string{
 	"reason.not_sent.tries":     "The broker did not confirm it {tries} times, and it is not in {topic}.",
 	"reason.unconfirmed.gone":   "The broker did not confirm it, and {topic} cannot be searched any more: what stood there is gone.",
 	"reason.unconfirmed.queue":  "The broker did not confirm it, and a queue cannot be searched: {topic} may hold it or not.",
+	"reason.unconfirmed.partly": "The broker nacked it: at least one queue that {topic} leads to refused it, and others may have it.",
 	"reason.resent":             "An earlier send did not arrive; it is sent again.",
 
 	"reason.edit.event_id":    "The event id stands in {where} and has to stay there: with another id it would be another event.",

@@ -34,7 +34,7 @@ func (s *step) recordChunk(ctx context.Context, c *chunk) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	sent, refused, open := sortResults(going)
+	sent, refused, partly, open := s.sortResults(c, going)
 	if open > 0 {
 		s.log.Warn("broker did not confirm every message of a replay", slog.Int("unconfirmed", open), slog.Int("sent", len(sent)))
 	}
@@ -43,6 +43,9 @@ func (s *step) recordChunk(ctx context.Context, c *chunk) error {
 			return err
 		}
 		if err := s.recordUnsent(ctx, tx, refused, NotSent, itemNotSent); err != nil {
+			return err
+		}
+		if err := s.recordUnsent(ctx, tx, partly, Unconfirmed, itemUnconfirmed); err != nil {
 			return err
 		}
 		if open > 0 {
@@ -67,7 +70,9 @@ const (
 	itemUnconfirmed
 )
 
-func sortResults(items []*sendItem) (sent, refused []*sendItem, open int) {
+// sortResults tells what was sent, what was refused, what not every queue took,
+// and counts what has no answer.
+func (s *step) sortResults(c *chunk, items []*sendItem) (sent, refused, partly []*sendItem, open int) {
 	for _, it := range items {
 		switch {
 		case it.result.err == nil:
@@ -75,11 +80,14 @@ func sortResults(items []*sendItem) (sent, refused []*sendItem, open int) {
 		case it.result.refused():
 			it.leftOut = replayReason("reason.not_sent.broker", "error", it.result.err.Error())
 			refused = append(refused, it)
+		case it.result.partly:
+			it.leftOut = replayReason("reason.unconfirmed.partly", "topic", c.targets[it.targetID].place())
+			partly = append(partly, it)
 		default:
 			open++
 		}
 	}
-	return sent, refused, open
+	return sent, refused, partly, open
 }
 
 func (s *step) recordSent(ctx context.Context, tx pgx.Tx, sent []*sendItem) error {

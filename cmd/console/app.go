@@ -90,7 +90,7 @@ func (a *app) open(ctx context.Context) (err error) {
 	if a.registries, err = openRegistries(a.conf.Clusters); err != nil {
 		return err
 	}
-	if a.clusters, err = openClusters(a.conf.Clusters); err != nil {
+	if a.clusters, err = openClusters(a.conf); err != nil {
 		return err
 	}
 	groups, err := a.groupBook(ctx)

@@ -19,10 +19,10 @@ import (
 
 // openClusters makes the clients of all clusters, by name. They connect when they
 // are first used.
-func openClusters(all []config.Cluster) (map[string]*dlq.Cluster, error) {
-	made := make(map[string]*dlq.Cluster, len(all))
-	for _, c := range all {
-		cluster, err := openCluster(c)
+func openClusters(conf *config.Config) (map[string]*dlq.Cluster, error) {
+	made := make(map[string]*dlq.Cluster, len(conf.Clusters))
+	for _, c := range conf.Clusters {
+		cluster, err := openCluster(c, conf.Sources)
 		if err == nil {
 			made[c.Name] = cluster
 		}
@@ -36,11 +36,16 @@ func openClusters(all []config.Cluster) (map[string]*dlq.Cluster, error) {
 	return made, nil
 }
 
-func openCluster(c config.Cluster) (*dlq.Cluster, error) {
+func openCluster(c config.Cluster, sources []config.Source) (*dlq.Cluster, error) {
 	if c.Rabbit != nil {
 		opts, err := rabbitOptions(c.Rabbit)
 		if err != nil {
 			return nil, err
+		}
+		for _, s := range sources {
+			if s.Cluster == c.Name && s.KeepExpiration != nil {
+				opts.Expirations = append(opts.Expirations, dlq.Expiration{Source: s.Pattern, Keep: *s.KeepExpiration})
+			}
 		}
 		return dlq.NewRabbitCluster(c.Name, opts)
 	}

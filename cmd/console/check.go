@@ -138,7 +138,7 @@ func checkCluster(c config.Cluster) (seen check.Cluster, done func()) {
 		}
 		return seen, done
 	}
-	made, err := openCluster(c)
+	made, err := openCluster(c, nil)
 	if seen.Err = err; err == nil {
 		seen.Admin, done = made.Admin, made.Close
 	}

@@ -45,6 +45,8 @@ func (c *Config) check(bad *problems) {
 func (c *Config) checkQueueSource(bad *problems, s Source) {
 	switch cl := c.Cluster(s.Cluster); {
 	case cl == nil: // said already
+	case cl.Kafka != nil && s.KeepExpiration != nil:
+		bad.Add(s.Pos.Problemf("keep_expiration is for queues: a record of Kafka has no expiration"))
 	case cl.Kafka != nil && s.Copy:
 		bad.Add(s.Pos.Problemf("mode: copy is for queues: reading a topic takes nothing out of it"))
 	case cl.Rabbit != nil && strings.ContainsAny(s.Pattern, "*?") && !cl.Rabbit.ManagementURL.Set():

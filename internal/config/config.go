@@ -103,6 +103,8 @@ type Source struct {
 	Group   string // of queues, which name none; "" elsewhere
 	Copy    bool   // of queues: the messages are copied and stay; config: mode
 
+	KeepExpiration *bool // of queues: replays of its letters send the message's own expiration again; nil: as the cluster says
+
 	Origin     string            // topic, or queue of RabbitMQ, that its letters came from where they do not say; "": not known
 	Transports map[string]string // of queues: the queue of each name that a framework gives in place of one
 }

@@ -34,6 +34,7 @@ func TestSourcesOfQueues(t *testing.T) {
 		"a pattern without the API": {`{cluster: blind, pattern: "*.dlq"}`, "a pattern needs clusters.blind.rabbit.management_url"},
 		"a copy without the API":    {`{cluster: blind, pattern: order.dlq, mode: copy}`, "mode: copy needs clusters.blind.rabbit.management_url"},
 		"a copy of a topic":         {`{cluster: shop, pattern: order.DLT, mode: copy}`, "mode: copy is for queues"},
+		"an expiration of a topic":  {`{cluster: shop, pattern: order.DLT, keep_expiration: true}`, "keep_expiration is for queues"},
 		"another mode":              {`{cluster: pay, pattern: order.dlq, mode: move}`, "mode: has to be one of drain, copy"},
 	} {
 		_, err := config.Parse("c.yaml", []byte(strings.Replace(rabbitSources, source, c.source, 1)))
@@ -41,7 +42,7 @@ func TestSourcesOfQueues(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := config.Parse("c.yaml", []byte(strings.Replace(rabbitSources, source, `{cluster: blind, pattern: order.dlq}`, 1))); err != nil {
+	if c, err := config.Parse("c.yaml", []byte(strings.Replace(rabbitSources, source, `{cluster: blind, pattern: order.dlq, keep_expiration: false}`, 1))); err != nil || c.Sources[0].KeepExpiration == nil || *c.Sources[0].KeepExpiration {
 		t.Errorf("a queue by name: %v", err)
 	}
 }

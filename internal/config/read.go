@@ -170,6 +170,8 @@ func readSource(n node) Source {
 		"group":    func(n node) { n.Text(&s.Group) },
 		"mode":     func(n node) { s.Copy = readMode(n) },
 
+		"keep_expiration": func(n node) { s.KeepExpiration = new(bool); n.Yes(s.KeepExpiration) },
+
 		"origin":     func(n node) { n.Text(&s.Origin) },
 		"transports": func(n node) { s.Transports = readTransports(n) },
 	}, "cluster", "pattern")
