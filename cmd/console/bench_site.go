@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -29,7 +31,7 @@ func openSite(kafka string, log *slog.Logger) bench.Open {
 		if err != nil {
 			return site, nil, err
 		}
-		site = bench.Site{User: "bench", Password: "correct horse"}
+		site = bench.Site{User: "bench-" + strconv.FormatInt(time.Now().UnixNano(), 36), Password: "correct horse"} // a kept database has those of earlier runs
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err == nil {
 			site.URL = "http://" + ln.Addr().String()
