@@ -78,20 +78,45 @@ func (postgresReader) instant(at time.Time, c column, zone *time.Location) any {
 	return at.UTC().Format("2006-01-02 15:04:05.999999Z07:00")
 }
 
-// Sorting a segment in memory is worth more than the default's 4 MB.
-const sqlPostgresSnapshot = `SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = '5s'; SET LOCAL work_mem = '64MB'; SET LOCAL timezone = 'UTC'`
+// Sorting or joining a segment in memory is worth more than the default's 4 MB.
+// Compiling a statement that runs once costs more than it saves.
+const sqlPostgresSnapshot = `
+SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = '5s'; SET LOCAL work_mem = '64MB';
+SET LOCAL jit = off; SET LOCAL timezone = 'UTC'`
 
 func (r postgresReader) snapshot(ctx context.Context, l Limits, read func(snapshot) error) error {
+	return r.enter(ctx, l, "", read)
+}
+
+// enter begins a transaction in the state that an exported snapshot names; empty:
+// the present one.
+func (r postgresReader) enter(ctx context.Context, l Limits, exported string, read func(snapshot) error) error {
+	settings := fmt.Sprintf(sqlPostgresSnapshot, l.Statement.Milliseconds())
+	if exported != "" {
+		settings = "SET TRANSACTION SNAPSHOT '" + exported + "';" + settings
+	}
 	opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	return pgx.BeginTxFunc(ctx, r.pool, opts, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf(sqlPostgresSnapshot, l.Statement.Milliseconds())); err != nil {
+		if _, err := tx.Exec(ctx, settings); err != nil {
 			return err
 		}
-		return read(postgresSnapshot{tx})
+		return read(postgresSnapshot{r, tx})
 	})
 }
 
-type postgresSnapshot struct{ tx pgx.Tx }
+type postgresSnapshot struct {
+	from postgresReader
+	tx   pgx.Tx
+}
+
+// beside opens a second session that sees the same state.
+func (s postgresSnapshot) beside(ctx context.Context, l Limits, read func(snapshot) error) error {
+	var exported string
+	if err := s.tx.QueryRow(ctx, "SELECT pg_export_snapshot()").Scan(&exported); err != nil {
+		return fmt.Errorf("export snapshot: %w", err)
+	}
+	return s.from.enter(ctx, l, exported, read)
+}
 
 // formats asks for what is cheapest to decode: binary but for text and amounts.
 func formats(kinds []kind) pgx.QueryResultFormats {

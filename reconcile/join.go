@@ -5,37 +5,55 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // errManyRows is a key with several rows, which a join multiplies.
 var errManyRows = errors.New("reconcile: a key has several rows")
 
 // joined compares a segment by one full join in the database that has both
-// sides. It reads each side twice, and gives what comparison.segment gives, but
-// for the candidates' contributions. errManyRows: the segment has to be merged.
+// sides, and sums them up beside it, in the same state of the database. It gives
+// what comparison.segment gives. errManyRows: the segment has to be merged.
 func (c *comparison) joined(ctx context.Context, core interval, most int) (t *Tally, keys [][]byte, more bool, err error) {
 	t = newTally()
-	wide := c.wide(core)
-	consumed, effect := c.sides[Consumed], c.sides[Effect]
-	err = consumed.db.snapshot(ctx, c.job.Limits, func(state snapshot) error {
-		rows := int64(0)
-		for _, s := range []*openSide{consumed, effect} {
-			n, err := s.sumUpWide(ctx, state, core, wide, t)
-			if err != nil {
+	walk := joinWalk{lines: t, kinds: c.kinds, amounts: c.rules.amounts, most: most}
+	var met, rows sideRows
+	err = c.sides[Consumed].db.snapshot(ctx, c.job.Limits, func(state snapshot) error {
+		return state.(postgresSnapshot).beside(ctx, c.job.Limits, func(twin snapshot) error {
+			var both errgroup.Group
+			both.Go(func() (err error) {
+				rows, err = c.sumUpBoth(ctx, twin, core, t)
 				return err
-			}
-			rows += n
-		}
-		var met int64
-		keys, more, met, err = c.fullJoin(ctx, state, core, wide, most, t)
-		if err == nil && met != rows {
-			return errManyRows
-		}
-		return err
+			})
+			met, err = c.fullJoin(ctx, state, core, &walk)
+			return errors.Join(err, both.Wait())
+		})
 	})
-	return t, keys, more, err
+	if err == nil && met != rows {
+		err = errManyRows
+	}
+	for p := range t.Control {
+		t.Totals[p] = maps.Clone(t.Control[p])
+	}
+	t.Matched = walk.matched()
+	return t, walk.keys, walk.more, err
+}
+
+// sideRows is how many rows with a key consumed and effect have in the wide
+// window.
+type sideRows [2]int64
+
+func (c *comparison) sumUpBoth(ctx context.Context, state snapshot, core interval, t *Tally) (n sideRows, err error) {
+	for i, p := range []Party{Consumed, Effect} {
+		if n[i], err = c.sides[p].sumUpWide(ctx, state, core, c.wide(core), t); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 func (c *comparison) wide(core interval) interval {
@@ -51,45 +69,44 @@ func (s *openSide) sumUpWide(ctx context.Context, state snapshot, core, wide int
 	inside := s.within(&st, core)
 	amount := "null::text"
 	if s.shape.amount.name != "" {
-		amount = "(sum(side." + postgres.quote(s.shape.amount.name) + ") filter (where " + inside + "))::text"
+		amount = "sum(side." + postgres.quote(s.shape.amount.name) + ")::text"
 	}
-	st.text = "select " + postgres.currency(s.shape.currency) + ", " + postgres.keyless(s.shape) + ", count(*) filter (where " + inside + "), " + amount + ", count(*)" +
-		" from (" + query + ") side group by 1, 2"
+	st.text = "select " + postgres.currency(s.shape.currency) + ", " + postgres.keyless(s.shape) + ", count(*), " + amount + ", " + inside +
+		" from (" + query + ") side group by 1, 2, 5"
 	err = state.texts(ctx, st, func(v []*string) error {
-		into, err := t.control(s.party, v)
-		if err != nil || into == nil {
-			return err
+		if *v[1] == "0" {
+			n, err := strconv.ParseInt(*v[2], 10, 64)
+			if err != nil {
+				return err
+			}
+			rows += n
 		}
-		n, err := strconv.ParseInt(*v[4], 10, 64)
-		rows += n
-		return err
+		if *v[4] != "t" {
+			return nil
+		}
+		return t.control(s.party, v)
 	})
 	return rows, err
 }
 
-// control books a row of control totals. It returns nil for one of rows without
-// a key.
-func (t *Tally) control(p Party, v []*string) (map[string]Total, error) {
+// control books a row of control totals.
+func (t *Tally) control(p Party, v []*string) error {
 	n, err := strconv.ParseInt(*v[2], 10, 64)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	total := Total{Rows: n}
 	if v[3] != nil {
 		if total.Amount, err = ParseAmount(*v[3]); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if *v[1] == "1" {
-		if n > 0 {
-			t.Keyless[p][*v[0]] = total
-		}
-		return nil, nil
+		t.Keyless[p][*v[0]] = total
+		return nil
 	}
-	if n > 0 {
-		t.Control[p][*v[0]], t.Totals[p][*v[0]] = total, total
-	}
-	return t.Control[p], nil
+	t.Control[p][*v[0]] = total
+	return nil
 }
 
 // within writes that a row is in the core.
@@ -114,22 +131,36 @@ func (s *openSide) keyed(c *comparison, st *bound, core, wide interval) string {
 	if s.shape.amount.name != "" {
 		amount = "side." + postgres.quote(s.shape.amount.name)
 	}
-	return "select " + strings.Join(columns, ", ") + ", " + amount + " amount, " + postgres.currency(s.shape.currency) + " currency, (" + s.within(st, core) + ") inside" +
+	return "select " + strings.Join(columns, ", ") + ", " + amount + " amount, " + c.joinedCurrency(s) + " currency, (" + s.within(st, core) + ") inside" +
 		" from (" + text + ") side where " + strings.Join(present, " and ")
 }
 
+// joinedCurrency leaves a currency its type where both sides have the same: a
+// conversion per row is worth avoiding.
+func (c *comparison) joinedCurrency(s *openSide) string {
+	if name := s.shape.currency.name; name != "" && c.sides[Consumed].shape.currency.declared == c.sides[Effect].shape.currency.declared {
+		return "coalesce(side." + postgres.quote(name) + ` collate "C", '')`
+	}
+	return postgres.currency(s.shape.currency)
+}
+
+// Everything that is fine falls into one group; what is not, and pairs of which
+// one row is beside the window's edge, come as they are. Offset 0 hides from the
+// planner that there may be many groups: it would sort all rows for them.
 const sqlFullJoin = `
 with c as not materialized (%[1]s), e as not materialized (%[2]s)
-select coalesce(c.currency, e.currency), count(c.k0) + count(e.k0),
-  count(*) filter (where %[3]s and c.inside),
-  count(*) filter (where %[3]s and c.inside and not e.inside) + count(*) filter (where %[3]s and e.inside and not c.inside),
-  (coalesce(sum(c.amount) filter (where %[3]s and c.inside and not e.inside), 0) - coalesce(sum(e.amount) filter (where %[3]s and e.inside and not c.inside), 0))::text,
-  json_agg(json_build_array(%[4]s)) filter (where (%[3]s) is not true and (c.inside or e.inside))
-from c full join e on %[5]s
-group by 1`
+select pair, count(ck), count(ek) from (
+  select case when c.amount = e.amount and c.currency = e.currency and c.inside = e.inside then null
+    else json_build_array(c.amount = e.amount and c.currency = e.currency, c.inside, e.inside, c.currency::text, c.amount::text, e.amount::text, json_build_array(%[3]s))::text end pair,
+    c.k0 ck, e.k0 ek
+  from c full join e on %[4]s offset 0
+) pairs
+group by pair`
 
-func (c *comparison) fullJoin(ctx context.Context, state snapshot, core, wide interval, most int, t *Tally) (keys [][]byte, more bool, met int64, err error) {
+// fullJoin hands the join's odd pairs to w, and counts the rows that met.
+func (c *comparison) fullJoin(ctx context.Context, state snapshot, core interval, w *joinWalk) (met sideRows, err error) {
 	var st bound
+	wide := c.wide(core)
 	consumed := c.sides[Consumed].keyed(c, &st, core, wide)
 	effect := c.sides[Effect].keyed(c, &st, core, wide)
 	var on, parts []string
@@ -137,55 +168,101 @@ func (c *comparison) fullJoin(ctx context.Context, state snapshot, core, wide in
 		on = append(on, fmt.Sprintf("c.k%[1]d = e.k%[1]d", i))
 		parts = append(parts, c.keyText(i))
 	}
-	fine := "c.k0 is not null and e.k0 is not null and c.amount = e.amount and c.currency = e.currency"
-	st.text = fmt.Sprintf(sqlFullJoin, consumed, effect, fine, strings.Join(parts, ", "), strings.Join(on, " and "))
+	st.text = fmt.Sprintf(sqlFullJoin, consumed, effect, strings.Join(parts, ", "), strings.Join(on, " and "))
 	err = state.texts(ctx, st, func(v []*string) error {
-		n, err := strconv.ParseInt(*v[1], 10, 64)
-		if err != nil {
-			return err
-		}
-		met += n
-		if err := t.joined(v); err != nil || v[5] == nil {
-			return err
-		}
-		var all [][]string
-		if err := json.Unmarshal([]byte(*v[5]), &all); err != nil {
-			return err
-		}
-		for _, key := range all {
-			encoded, err := encodeKey(c.kinds, key)
-			if err != nil {
+		var n sideRows
+		for i := range n {
+			if n[i], err = strconv.ParseInt(*v[i+1], 10, 64); err != nil {
 				return err
 			}
-			keys = append(keys, encoded)
+			met[i] += n[i]
 		}
-		return nil
+		if v[0] == nil {
+			return nil
+		}
+		return w.odd(*v[0], n)
 	})
-	if len(keys) > most {
-		return keys[:most], true, met, err
-	}
-	return keys, false, met, err
+	return met, err
 }
 
-// joined books the keys that one currency's rows agree on.
-func (t *Tally) joined(v []*string) error {
-	matched, err := strconv.ParseInt(*v[2], 10, 64)
-	if err != nil {
-		return err
-	}
-	edges, err := strconv.ParseInt(*v[3], 10, 64)
-	if err != nil {
-		return err
-	}
-	amount, err := ParseAmount(*v[4])
-	if err != nil {
-		return err
-	}
-	t.Matched += matched
-	if edges > 0 {
-		t.line(LineEdge, *v[0], edges, amount)
+// joinWalk takes in the pairs of a join that are not simply fine.
+type joinWalk struct {
+	lines   *Tally
+	kinds   []kind
+	amounts bool
+	most    int
+
+	wrong int64 // consumed rows of the core without their match
+	keys  [][]byte
+	more  bool
+}
+
+// oddPair is what sqlFullJoin writes of a pair; nil: the side has no row.
+type oddPair struct {
+	fine, consumedInside, effectInside     *bool
+	currency, consumedAmount, effectAmount *string
+	key                                    []string
+}
+
+func (o *oddPair) read(text string) error {
+	fields := []any{&o.fine, &o.consumedInside, &o.effectInside, &o.currency, &o.consumedAmount, &o.effectAmount, &o.key}
+	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		return fmt.Errorf("read a pair of the join: %w", err)
 	}
 	return nil
+}
+
+func yes(b *bool) bool { return b != nil && *b }
+
+// odd takes a pair, and how many rows of consumed and effect are like it.
+func (w *joinWalk) odd(text string, n sideRows) error {
+	var o oddPair
+	if err := o.read(text); err != nil {
+		return err
+	}
+	switch {
+	case yes(o.fine):
+		return w.edge(&o)
+	case yes(o.consumedInside):
+		w.wrong += n[0]
+	case !yes(o.effectInside):
+		return nil // a neighbour's
+	}
+	if w.more = w.more || len(w.keys) >= w.most; w.more {
+		return nil
+	}
+	key, err := encodeKey(w.kinds, o.key)
+	w.keys = append(w.keys, key)
+	return err
+}
+
+// edge books a pair of which one row is beside the window's edge.
+func (w *joinWalk) edge(o *oddPair) error {
+	if !w.amounts {
+		return nil
+	}
+	text := *o.consumedAmount
+	if *o.effectInside {
+		text = *o.effectAmount
+	}
+	amount, err := ParseAmount(text)
+	if err != nil || amount.IsZero() {
+		return err
+	}
+	if *o.effectInside {
+		amount = amount.Neg()
+	}
+	w.lines.line(LineEdge, *o.currency, 1, amount)
+	return nil
+}
+
+// matched is how many consumed rows of the core have their match.
+func (w *joinWalk) matched() int64 {
+	n := -w.wrong
+	for _, total := range w.lines.Control[Consumed] {
+		n += total.Rows
+	}
+	return n
 }
 
 func (c *comparison) keyText(i int) string {

@@ -240,7 +240,6 @@ func (s *openSide) sumUp(ctx context.Context, state snapshot, core interval, int
 	var st bound
 	st.text = s.db.dialect().totals(s.windowed(&st, s.shape.time, core), s.shape)
 	return state.texts(ctx, st, func(v []*string) error {
-		_, err := into.control(s.party, v)
-		return err
+		return into.control(s.party, v)
 	})
 }
