@@ -34,6 +34,7 @@ type stepJSON struct {
 	Kind     string  `json:"kind"`
 	Size     int     `json:"size"` // bytes after it
 	SchemaID *int    `json:"schema_id"`
+	GUID     *string `json:"schema_guid"`
 	Name     *string `json:"name"`
 }
 
@@ -69,16 +70,15 @@ func (s *Server) bodyViewJSON(c echo.Context, id uuid.UUID, body dlq.Body, asked
 	v.Text, v.Cut = viewText(shown)
 	v.Cut = v.Cut || o.Cut && shown.name != payload.Hex
 	for _, step := range o.Steps {
-		v.Steps = append(v.Steps, stepJSON{Kind: step.Kind, Size: step.Size, SchemaID: positiveOrNil(step.Schema), Name: known(step.Name)})
+		j := stepJSON{Kind: step.Kind, Size: step.Size, Name: known(step.Name)}
+		if id, err := strconv.Atoi(step.Schema); err == nil {
+			j.SchemaID = &id
+		} else {
+			j.GUID = known(step.Schema)
+		}
+		v.Steps = append(v.Steps, j)
 	}
 	return v, nil
-}
-
-func positiveOrNil(n int) *int {
-	if n <= 0 {
-		return nil
-	}
-	return &n
 }
 
 func viewText(v bodyView) (text string, cut bool) {

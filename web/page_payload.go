@@ -74,8 +74,8 @@ func stepsText(here locale.Locale, o *payload.Opened) string {
 	var parts []string
 	for _, step := range o.Steps {
 		switch {
-		case step.Schema > 0:
-			parts = append(parts, here.Text("payload.step.schema", "format", here.Text("payload."+step.Kind), "schema", strconv.Itoa(step.Schema), "name", step.Name))
+		case step.Schema != "":
+			parts = append(parts, here.Text("payload.step.schema", "format", here.Text("payload."+step.Kind), "schema", step.Schema, "name", step.Name))
 		case step.Kind == payload.MsgPack:
 			parts = append(parts, here.Text("payload.msgpack"))
 		default:

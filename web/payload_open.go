@@ -27,6 +27,8 @@ func payloadInput(body dlq.Body) payload.Input {
 			in.ContentType = h.Text()
 		case "content-encoding":
 			in.ContentEncoding = h.Text()
+		case "__value_schema_id":
+			in.SchemaHeader = h.Value
 		}
 		for _, prefix := range payload.EventPrefixes {
 			if name, ok := strings.CutPrefix(h.Name, prefix); ok && name != "" {

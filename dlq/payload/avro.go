@@ -11,7 +11,7 @@ import (
 // avroCodec shows values in Avro's JSON form, where a union names its branch and
 // bytes are one character each, but for decimals, which are numbers.
 type avroCodec struct {
-	id     int
+	id     string
 	schema *avro.Schema
 	shape  *avroShape
 }
@@ -27,7 +27,7 @@ var plainNumbers = func() (opts []avro.SchemaOpt) {
 	return opts
 }()
 
-func newAvro(id int, text string, refs []reference) (*avroCodec, error) {
+func newAvro(id string, text string, refs []reference) (*avroCodec, error) {
 	var cache avro.SchemaCache
 	read := map[string]bool{}
 	for _, ref := range refs {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"strconv"
 )
 
 // Encode writes an edited document back into the frame that a value came in, by
@@ -16,12 +17,12 @@ func Encode(ctx context.Context, registry *Registry, original, edited []byte) ([
 	case !ok:
 		return nil, why("payload.why.not_framed")
 	case registry == nil:
-		return nil, why("payload.why.no_registry", "schema", id)
+		return nil, why("payload.why.no_registry", "schema", strconv.Itoa(id))
 	}
 	if err := json.Unmarshal(edited, new(json.RawMessage)); err != nil {
 		return nil, why("payload.why.edit_json", "error", err.Error())
 	}
-	s, w := registry.schema(ctx, id)
+	s, w := registry.schema(ctx, strconv.Itoa(id))
 	if w != nil {
 		return nil, w
 	}
@@ -40,9 +41,9 @@ func Document(ctx context.Context, registry *Registry, value []byte) (document [
 	case !ok:
 		return nil, "", why("payload.why.not_framed")
 	case registry == nil:
-		return nil, "", why("payload.why.no_registry", "schema", id)
+		return nil, "", why("payload.why.no_registry", "schema", strconv.Itoa(id))
 	}
-	s, w := registry.schema(ctx, id)
+	s, w := registry.schema(ctx, strconv.Itoa(id))
 	if w != nil {
 		return nil, "", w
 	}

@@ -4,7 +4,38 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"strconv"
+
+	"github.com/google/uuid"
 )
+
+// headerFrame splits what a header says of the schema in place of a frame: a zero
+// byte and an id, or a one and a GUID of 16 bytes. What follows, the place of a
+// Protobuf message, belongs before the value.
+func headerFrame(header []byte) (id string, place []byte, ok bool) {
+	switch {
+	case len(header) >= frameSize && header[0] == 0:
+		return strconv.Itoa(int(binary.BigEndian.Uint32(header[1:]))), header[frameSize:], true
+	case len(header) >= 1+len(uuid.UUID{}) && header[0] == 1:
+		guid, rest := uuid.UUID(header[1:1+len(uuid.UUID{})]), header[1+len(uuid.UUID{}):]
+		return guid.String(), rest, true
+	}
+	return "", nil, false
+}
+
+// foreignFrame names the frame of a registry that is not asked: Apicurio's, a zero
+// and an id of eight bytes, whose first four are zero as no id of Confluent's is;
+// and Glue's, a three, how it is compressed, and a schema version's GUID.
+func foreignFrame(value []byte) *Why {
+	const apicurio, glue = 1 + 8, 2 + 16
+	switch {
+	case len(value) > apicurio && value[0] == 0 && binary.BigEndian.Uint32(value[1:]) == 0:
+		return why("payload.why.apicurio", "schema", strconv.FormatUint(binary.BigEndian.Uint64(value[1:]), 10))
+	case len(value) > glue && value[0] == 3 && (value[1] == 0 || value[1] == 5):
+		return why("payload.why.glue", "schema", uuid.UUID(value[2:glue]).String())
+	}
+	return nil
+}
 
 // frameSize is the magic byte zero and the schema's id.
 const frameSize = 5

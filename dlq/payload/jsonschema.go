@@ -15,7 +15,7 @@ var english = message.NewPrinter(language.English)
 
 // jsonCodec is JSON behind a frame: the document is the bytes themselves.
 type jsonCodec struct {
-	id     int
+	id     string
 	title  string
 	schema *jsonschema.Schema
 }
@@ -31,7 +31,7 @@ func (refuseAll) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s is not among the schema's references", url)
 }
 
-func newJSONSchema(id int, text string, refs []reference) (*jsonCodec, error) {
+func newJSONSchema(id string, text string, refs []reference) (*jsonCodec, error) {
 	compiler := jsonschema.NewCompiler()
 	compiler.UseLoader(refuseAll{})
 	compiler.DefaultDraft(jsonschema.Draft7)

@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -32,6 +34,7 @@ type Input struct {
 	ContentType     string // of a header or property; "" not said
 	ContentEncoding string
 	Attributes      []Attribute // of a CloudEvent in binary mode, in order
+	SchemaHeader    []byte      // __value_schema_id: which schema wrote the value, which then has no frame
 	Registry        *Registry   // of the cluster; nil: none is configured
 }
 
@@ -56,7 +59,7 @@ type Opened struct {
 type Step struct {
 	Kind   string // gzip, zlib, zstd, snappy, lz4, or a view with a schema
 	Size   int    // in bytes, after it
-	Schema int    // id in the registry; 0 none
+	Schema string // id or GUID in the registry; "" none
 	Name   string // of the record or message
 }
 
@@ -74,6 +77,8 @@ func (w *Why) Error() string { return w.Text }
 var WhyTexts = map[string]string{
 	"payload.why.inflate":            "The body says that it is {encoding}, but cannot be inflated: {error}.",
 	"payload.why.no_registry":        "The body has the frame of a schema registry, schema {schema}, but the cluster has no schema_registry in the config.",
+	"payload.why.apicurio":           "The body has the frame of an Apicurio registry, schema {schema} in eight bytes, which is not looked up. It follows the first 9 bytes.",
+	"payload.why.glue":               "The body has the frame of the AWS Glue Schema Registry, schema version {schema}, which is not looked up. It follows the first 18 bytes.",
 	"payload.why.registry":           "The schema registry did not answer for schema {schema}: {error}.",
 	"payload.why.schema_missing":     "The schema registry has no schema {schema}.",
 	"payload.why.schema_bad":         "Schema {schema} cannot be read: {error}.",
@@ -129,18 +134,26 @@ func (o *Opened) decode(ctx context.Context, in Input) {
 	if o.Cut || len(o.Inflated) > MaxDecoded {
 		return
 	}
+	if id, place, ok := headerFrame(in.SchemaHeader); ok {
+		o.decodeFramed(ctx, in.Registry, id, slices.Concat(place, o.Inflated))
+		return
+	}
+	if w := foreignFrame(o.Inflated); w != nil {
+		o.problem(w)
+		return
+	}
 	if id, rest, ok := frame(o.Inflated); ok {
-		o.decodeFramed(ctx, in.Registry, id, rest)
+		if in.Registry == nil && id > likelySchemas {
+			return // bytes that begin with a zero by chance
+		}
+		o.decodeFramed(ctx, in.Registry, strconv.Itoa(id), rest)
 		return
 	}
 	o.decodeMsgPack(in.ContentType)
 }
 
-func (o *Opened) decodeFramed(ctx context.Context, registry *Registry, id int, rest []byte) {
-	switch {
-	case registry == nil && id > likelySchemas:
-		return // bytes that begin with a zero by chance
-	case registry == nil:
+func (o *Opened) decodeFramed(ctx context.Context, registry *Registry, id string, rest []byte) {
+	if registry == nil {
 		o.problem(why("payload.why.no_registry", "schema", id))
 		return
 	}

@@ -18,7 +18,7 @@ import (
 // protobufCodec shows messages in Protobuf's JSON form: 64-bit numbers are texts
 // there, bytes base64.
 type protobufCodec struct {
-	id    int
+	id    string
 	file  protoreflect.FileDescriptor
 	types *dynamicpb.Types // for what google.protobuf.Any holds
 }
@@ -26,7 +26,7 @@ type protobufCodec struct {
 // mainFile is the name of a schema among those that it imports.
 const mainFile = "schema.proto"
 
-func newProtobuf(ctx context.Context, id int, text string, refs []reference) (*protobufCodec, error) {
+func newProtobuf(ctx context.Context, id string, text string, refs []reference) (*protobufCodec, error) {
 	files := map[string]string{mainFile: text}
 	for name, source := range confluentFiles {
 		files[name] = source

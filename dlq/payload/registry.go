@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -40,7 +41,7 @@ type Registry struct {
 	now     func() time.Time
 
 	mu    sync.Mutex
-	known map[int]*entry
+	known map[string]*entry
 }
 
 // entry is one schema, or why there is none, until when.
@@ -56,7 +57,7 @@ func NewRegistry(o RegistryOptions) (*Registry, error) {
 	if len(o.URLs) == 0 {
 		return nil, errors.New("payload: a schema registry needs a URL")
 	}
-	r := &Registry{timeout: o.Timeout, now: o.Now, known: map[int]*entry{}}
+	r := &Registry{timeout: o.Timeout, now: o.Now, known: map[string]*entry{}}
 	if r.timeout <= 0 {
 		r.timeout = registryTimeout
 	}
@@ -103,7 +104,7 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // schema gives a compiled schema. Those who ask for one at the same time share an
 // answer.
-func (r *Registry) schema(ctx context.Context, id int) (*schema, *Why) {
+func (r *Registry) schema(ctx context.Context, id string) (*schema, *Why) {
 	e, first := r.entry(id)
 	if first {
 		r.settle(context.WithoutCancel(ctx), id, e)
@@ -117,21 +118,21 @@ func (r *Registry) schema(ctx context.Context, id int) (*schema, *Why) {
 }
 
 // entry reports whether the caller is to settle it.
-func (r *Registry) entry(id int) (*entry, bool) {
+func (r *Registry) entry(id string) (*entry, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e, ok := r.known[id]; ok && (e.until.IsZero() || r.now().Before(e.until)) {
 		return e, false
 	}
 	if len(r.known) >= mostSchemas { // ids are data: anyone may send a thousand
-		r.known = map[int]*entry{}
+		r.known = map[string]*entry{}
 	}
 	e := &entry{ready: make(chan struct{})}
 	r.known[id] = e
 	return e, true
 }
 
-func (r *Registry) settle(ctx context.Context, id int, e *entry) {
+func (r *Registry) settle(ctx context.Context, id string, e *entry) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	s, w, pause := r.fetch(ctx, id)
@@ -145,8 +146,8 @@ func (r *Registry) settle(ctx context.Context, id int, e *entry) {
 }
 
 // fetch reads and compiles a schema; pause is how long a failure holds, 0 for ever.
-func (r *Registry) fetch(ctx context.Context, id int) (*schema, *Why, time.Duration) {
-	text, err := r.client.SchemaByID(ctx, id)
+func (r *Registry) fetch(ctx context.Context, id string) (*schema, *Why, time.Duration) {
+	text, err := r.text(ctx, id)
 	switch answer, _ := errors.AsType[*sr.ResponseError](err); {
 	case answer != nil && answer.StatusCode == http.StatusNotFound:
 		return nil, why("payload.why.schema_missing", "schema", id), askAgain
@@ -162,6 +163,15 @@ func (r *Registry) fetch(ctx context.Context, id int) (*schema, *Why, time.Durat
 		return nil, why("payload.why.schema_bad", "schema", id, "error", oneLine(err)), askAgain
 	}
 	return s, nil, 0
+}
+
+// text asks for a schema by its number, or by its GUID.
+func (r *Registry) text(ctx context.Context, id string) (sr.Schema, error) {
+	if n, err := strconv.Atoi(id); err == nil {
+		return r.client.SchemaByID(ctx, n)
+	}
+	found, err := r.client.SchemaByGUID(ctx, id)
+	return found.Schema, err
 }
 
 // plainError leaves out addresses, which are no business of a payload's reader.

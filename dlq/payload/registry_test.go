@@ -119,7 +119,7 @@ func TestAvroIsShownExactly(t *testing.T) {
 		if got := string(o.Document); got != orderJSON {
 			t.Fatalf("%s\nwant %s, %v", got, orderJSON, o.Problems)
 		}
-		if o.Best() != payload.Avro || len(o.Steps) != 1 || o.Steps[0].Name != "shop.OrderPaid" || o.Steps[0].Schema != 12 {
+		if o.Best() != payload.Avro || len(o.Steps) != 1 || o.Steps[0].Name != "shop.OrderPaid" || o.Steps[0].Schema != "12" {
 			t.Errorf("best %s, steps %+v", o.Best(), o.Steps)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // schema decodes and encodes the values of one id.
 type schema struct {
-	id     int
+	id     string
 	format string
 	codec  codec
 }
@@ -41,7 +41,7 @@ func (s *schema) decode(rest []byte) (decoded, *Why) {
 }
 
 // compile reads a schema of the registry.
-func compile(ctx context.Context, id int, text sr.Schema, refs []reference) (*schema, error) {
+func compile(ctx context.Context, id string, text sr.Schema, refs []reference) (*schema, error) {
 	s := &schema{id: id}
 	var err error
 	switch text.Type {
