@@ -82,10 +82,7 @@ const mysqlTime = "2006-01-02 15:04:05.999999"
 
 // A TIMESTAMP is compared in the session's zone, which is UTC.
 func (mysqlReader) instant(at time.Time, c column, zone *time.Location) any {
-	if c.class == classInstant {
-		zone = time.UTC
-	}
-	return at.In(zone).Format(mysqlTime)
+	return edge(at, c, zone).Format(mysqlTime)
 }
 
 const sqlMySQLSession = `

@@ -73,7 +73,7 @@ func (r postgresReader) writable(ctx context.Context) (string, error) {
 
 func (postgresReader) instant(at time.Time, c column, zone *time.Location) any {
 	if c.class == classLocal {
-		return at.In(zone).Format("2006-01-02 15:04:05.999999")
+		return edge(at, c, zone).Format("2006-01-02 15:04:05.999999")
 	}
 	return at.UTC().Format("2006-01-02 15:04:05.999999Z07:00")
 }
