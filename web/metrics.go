@@ -51,6 +51,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.outboxes(ctx, out)
 	c.alerts(ctx, out)
 	c.findings(ctx, out)
+	c.reconciliations(ctx, out)
 }
 
 func (c collector) letters(ctx context.Context, out chan<- prometheus.Metric) {

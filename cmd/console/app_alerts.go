@@ -128,6 +128,10 @@ func (a *app) alertRules() []alert.Rule {
 		{Name: "outbox_age", Severity: alert.Warning, Look: a.lookAtOutboxes},
 		{Name: "outbox_dead", Severity: alert.Warning, Look: a.lookForDeadRows},
 		{Name: "check", Severity: alert.Critical, Look: a.lookAtChecks},
+		{Name: "run_failed", Severity: alert.Critical, Look: a.lookForFailedRuns},
+		{Name: "run_overdue", Severity: alert.Warning, Look: a.lookForOverdueRuns},
+		{Name: "at_risk", Severity: alert.Warning, Look: a.lookAtRisk},
+		{Name: "break_age", Severity: alert.Warning, Look: a.lookForOldBreaks},
 	}
 	return slices.DeleteFunc(a.asConfigured(all), func(r alert.Rule) bool { return a.ruleOf(r.Name).Off })
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/mail"
 	"net/url"
+	"regexp"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -23,9 +24,10 @@ type Alerts struct {
 type AlertRule struct {
 	Pos       Pos
 	Off       bool
-	Severity  string        // critical | warning | note; "": the rule's
-	OlderThan time.Duration // 0: the rule's
-	Above     int           // -1: the rule's
+	Severity  string            // critical | warning | note; "": the rule's
+	OlderThan time.Duration     // 0: the rule's
+	Above     int               // -1: the rule's
+	Amounts   map[string]string // decimal by currency, "none" where a job has none; nil: nothing is watched
 }
 
 // AlertChannel is one receiver.
@@ -51,9 +53,10 @@ type AlertMail struct {
 }
 
 // alertRules are the rules' names and which keys each takes.
-var alertRules = map[string]struct{ olderThan, above bool }{
+var alertRules = map[string]struct{ olderThan, above, amounts bool }{
 	"new_fault": {}, "growth": {}, "age": {olderThan: true}, "unattended": {}, "drain_lag": {above: true}, "gap": {}, "swallowed": {}, "rival": {},
 	"count_drift": {above: true}, "outbox_age": {olderThan: true}, "outbox_dead": {}, "consumer_state": {}, "check": {},
+	"run_failed": {}, "run_overdue": {olderThan: true}, "at_risk": {amounts: true}, "break_age": {olderThan: true},
 }
 
 // AlertRuleNames are the rules that a config may name.
@@ -109,8 +112,26 @@ func readAlertRules(n node, a *Alerts) {
 		if takes.above {
 			f["above"] = func(n node) { n.Whole(&r.Above, 0) }
 		}
+		if takes.amounts {
+			f["amounts"] = func(n node) { readAmounts(n, &r) }
+		}
 		v.Object(f)
 		a.Rules[name] = r
+	})
+}
+
+var plainAmount = regexp.MustCompile(`^\d{1,18}(\.\d{1,9})?$`)
+
+// readAmounts reads decimals by currency, written as text: YAML's own numbers are
+// binary fractions.
+func readAmounts(n node, r *AlertRule) {
+	r.Amounts = map[string]string{}
+	n.Named(func(currency string, v node) {
+		if v.Tag != "!!str" || !plainAmount.MatchString(v.Value) {
+			v.Fail("has to be a decimal in quotes such as \"1000.00\"")
+			return
+		}
+		r.Amounts[currency] = v.Value
 	})
 }
 

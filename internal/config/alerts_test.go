@@ -15,6 +15,7 @@ const alerts = full + `alerts:
     age: {older_than: 2d, severity: critical}
     growth: {off: true}
     drain_lag: {above: 0}
+    at_risk: {amounts: {CNY: "1000.00", none: "5"}}
   channels:
     mail: {email: {server: "mail.example:587", user_env: U, password_env: P, from: console@example.com, to: [ops@example.com, "Lead <lead@example.com>"]}}
     chat: {dingtalk: {url_env: DING, secret_env: DING_SECRET}, language: zh-Hans, severity: warning, rules: [gap, age]}
@@ -37,6 +38,9 @@ func TestAlertsAreRead(t *testing.T) {
 	if !a.Rules["growth"].Off || a.Rules["drain_lag"].Above != 0 {
 		t.Errorf("rules: %+v", a.Rules)
 	}
+	if got := a.Rules["at_risk"].Amounts; len(got) != 2 || got["CNY"] != "1000.00" || got["none"] != "5" {
+		t.Errorf("amounts: %v", got)
+	}
 	mail, chat, hook := a.Channels[0], a.Channels[1], a.Channels[2]
 	if mail.Type != "email" || mail.Mail.TLS != "starttls" || mail.Mail.User.Env != "U" || len(mail.Mail.To) != 2 {
 		t.Errorf("mail: %+v", mail)
@@ -58,6 +62,9 @@ func TestAlertMistakesNameTheirLine(t *testing.T) {
 		"unknown rule":         {"growth: {off", "grwoth: {off", "alerts.rules.grwoth: there is no such rule"},
 		"rule of a channel":    {"rules: [gap, age]", "rules: [gap, old]", `there is no rule "old"`},
 		"key of another rule":  {"growth: {off: true}", "growth: {older_than: 1d}", "alerts.rules.growth.older_than: unknown key"},
+		"amount as a number":   {`CNY: "1000.00"`, "CNY: 1000.00", "at_risk.amounts.CNY: has to be a decimal in quotes"},
+		"amount below zero":    {`CNY: "1000.00"`, `CNY: "-1"`, "at_risk.amounts.CNY: has to be a decimal in quotes"},
+		"amounts of another":   {"growth: {off: true}", `growth: {amounts: {CNY: "1"}}`, "alerts.rules.growth.amounts: unknown key"},
 		"two receivers":        {"webhook: {url_file: /run/hook, token_env: HOOK_TOKEN}", "slack: {url_env: A}, teams: {url_env: B}", "a channel is one receiver"},
 		"no receiver":          {"hook: {webhook: {url_file: /run/hook, token_env: HOOK_TOKEN}}", "hook: {language: en}", "names no receiver"},
 		"address in the file":  {"webhook: {url_file: /run/hook,", "webhook: {url: \"https://hooks.example/secret\",", "secrets are not written here"},
