@@ -15,7 +15,9 @@ import (
 type Database struct {
 	Name     string
 	Postgres *pgxpool.Pool
-	MySQL    *sql.DB
+	MySQL    *sql.DB // by mysqlstore.OpenPool, which reads times as they stand
+
+	gate *gate
 }
 
 // ErrWritable is returned where a connection could change what it reads. A role

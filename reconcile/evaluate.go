@@ -34,6 +34,11 @@ func (c *comparison) evaluate(ctx context.Context, core interval, now time.Time,
 // candidates finds the keys of a window that are worth a second look, by the
 // plan of the run.
 func (c *comparison) candidates(ctx context.Context, core interval, most int) (*Tally, [][]byte, bool, error) {
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	defer leave()
 	if c.plan == PlanJoin {
 		t, keys, more, err := c.joined(ctx, core, most)
 		if !errors.Is(err, errManyRows) {

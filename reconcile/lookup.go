@@ -138,8 +138,13 @@ func (c *comparison) rereadBatch(ctx context.Context, keys [][]byte, core interv
 	for i := range found {
 		found[i] = Finding{Key: parts[i], Encoded: keys[i]}
 	}
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	streams, wait := c.lookUp(ctx, parts)
-	err := merge(ctx, streams, core, func(key []byte, g *groups) error {
+	err = merge(ctx, streams, core, func(key []byte, g *groups) error {
 		// A database may find more than was asked for, such as EVT-1 for evt-1.
 		if i, ok := slices.BinarySearchFunc(keys, key, bytes.Compare); ok {
 			c.judge(&found[i], g, now)

@@ -242,7 +242,7 @@ func TestRunRefuses(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", name, run.Error, c.want)
 		}
 	}
-	o.named["pg"] = Database{Name: "pg", Postgres: o.pg}
+	o.runs.databases["pg"] = Database{Name: "pg", Postgres: o.pg}
 	o.define(good)
 	if run := o.run(1, 2); run.State != Failed || !strings.Contains(*run.Error, "may change consumed") {
 		t.Errorf("a connection that writes: %s %v", run.State, run.Error)

@@ -52,7 +52,7 @@ func NewRuns(pool *pgxpool.Pool, jobs *Jobs, databases map[string]Database, o Op
 	if err != nil {
 		return nil, fmt.Errorf("make the queue of runs: %w", err)
 	}
-	return &Runs{pool: pool, jobs: jobs, databases: databases, opts: o, river: client}, nil
+	return &Runs{pool: pool, jobs: jobs, databases: guarded(databases), opts: o, river: client}, nil
 }
 
 // Request is a run that is asked for.

@@ -19,6 +19,7 @@ type comparison struct {
 	rules rules
 	sides map[Party]*openSide
 	kinds []kind
+	gates gates
 }
 
 // openSide is a side with its database and the shape of its result.
@@ -33,14 +34,15 @@ type openSide struct {
 // prepare asks each database about the columns of a side's statements, and
 // refuses connections that could write.
 func prepare(ctx context.Context, job *Job, databases map[string]Database) (*comparison, error) {
-	c := &comparison{job: job, rules: job.rules(), sides: map[Party]*openSide{}}
+	databases = guarded(databases)
+	c := &comparison{job: job, rules: job.rules(), sides: map[Party]*openSide{}, gates: gates{}}
 	var shapes []shape
 	for _, p := range job.parties() {
 		s, err := openParty(ctx, job, p, databases)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", job.side(p).Pos, err)
 		}
-		c.sides[p] = s
+		c.sides[p], c.gates[s.Connection] = s, databases[s.Connection].gate
 		shapes = append(shapes, s.shape, s.lookup)
 	}
 	var err error
