@@ -2,52 +2,70 @@ package reconcile
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 )
 
-// Segments side by side need more sessions than there are: they take turns, and
-// a job that could never have its turn is told so.
-func TestSegmentsTakeTurnsForSessions(t *testing.T) {
+func gatesOf(rooms map[string]int64) gates {
+	g := gates{}
+	for name, room := range rooms {
+		g[name] = &gate{room, semaphore.NewWeighted(room)}
+	}
+	return g
+}
+
+// Whoever is through the gates has all its sessions, there are never more than
+// fit, and nobody waits for ever.
+func TestGatesGiveAllSessionsAtOnce(t *testing.T) {
 	t.Parallel()
-	b := openBooks(t)
-	for _, side := range []string{"consumed", "effect"} {
-		b.exec(fmt.Sprintf(tableConsumed, side, "timestamptz"))
-		b.exec("INSERT INTO " + side + " SELECT 'e' || n, 1, 'CNY', $1::timestamptz + n * interval '1 second' FROM generate_series(0, 8 * 3600 - 1) n", noon)
-	}
-	b.readable()
-	compare := func(sessions int32) error {
-		conf := b.named["pg"].Postgres.Config().Copy()
-		conf.MaxConns = sessions
-		pool, err := pgxpool.NewWithConfig(t.Context(), conf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer pool.Close()
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 30*time.Second, fmt.Errorf("with %d sessions it stands still", sessions))
-		defer cancel()
-		c, err := prepare(ctx, parseJob(t, jobText("pg", "pg", matchOne)), map[string]Database{"pg": {Name: "pg", Postgres: pool}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		group, ctx := errgroup.WithContext(ctx)
-		for i := range 8 {
-			group.Go(func() error {
-				_, err := c.evaluate(ctx, hour(noon.Add(time.Duration(i)*time.Hour)), noon.Add(100*time.Hour), 1000)
+	g := gatesOf(map[string]int64{"a": 3, "b": 2})
+	var a, b atomic.Int64
+	var segments errgroup.Group
+	for i := range 64 {
+		need := map[string]int64{"a": 1 + int64(i%2), "b": 1 + int64(i/2%2)}
+		segments.Go(func() error {
+			leave, err := g.pass(t.Context(), need)
+			if err != nil {
 				return err
-			})
-		}
-		return group.Wait()
+			}
+			defer leave()
+			if a.Add(need["a"]) > 3 || b.Add(need["b"]) > 2 {
+				t.Error("more are through than fit")
+			}
+			a.Add(-need["a"])
+			b.Add(-need["b"])
+			return nil
+		})
 	}
-	if err := compare(2); err != nil {
-		t.Error(err)
+	if err := segments.Wait(); err != nil {
+		t.Fatal(err)
 	}
-	if err := compare(1); err == nil || !strings.Contains(err.Error(), "allows 1 sessions at once, and the job needs 2") {
-		t.Errorf("one session for two sides: %v", err)
+}
+
+func TestGatesNameWhatIsTooMuch(t *testing.T) {
+	t.Parallel()
+	g := gatesOf(map[string]int64{"shop": 2})
+	if _, err := g.pass(t.Context(), map[string]int64{"shop": 3}); err == nil || !strings.Contains(err.Error(), "connection shop allows 2 sessions at once, and the job needs 3") {
+		t.Errorf("three of two: %v", err)
 	}
+	leave, err := g.pass(t.Context(), map[string]int64{"shop": 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("the run is over")
+	cancel(why)
+	if _, err := g.pass(ctx, map[string]int64{"shop": 1}); !errors.Is(err, why) {
+		t.Errorf("waiting for a run that is over: %v", err)
+	}
+	leave()
+	if leave, err = g.pass(t.Context(), map[string]int64{"shop": 2}); err != nil {
+		t.Fatal(err)
+	}
+	leave()
 }
