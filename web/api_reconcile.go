@@ -113,11 +113,11 @@ func runOf(r reconcile.Run) runJSON {
 			out.Proof = append(out.Proof, proofOf(r.Tally, c))
 		}
 	}
-	for _, c := range sortedKeys(r.AtRisk) {
+	for _, c := range currencies(r.AtRisk) {
 		out.AtRisk = append(out.AtRisk, amountJSON{c, r.AtRisk[c].Keys, r.AtRisk[c].Amount.String()})
 	}
 	if r.Roll != nil {
-		for _, c := range sortedKeys(r.Roll.Currencies) {
+		for _, c := range currencies(r.Roll.Currencies) {
 			out.RollForward = append(out.RollForward, rollOf(c, r.Roll.Currencies[c]))
 		}
 	}
@@ -215,7 +215,7 @@ func (s *Server) apiJob(c echo.Context) error {
 	out := jobDetailJSON{Name: def.Job, Version: def.Version, Hash: hex.EncodeToString(def.Hash), Definition: def.Text, LoadedAt: instant(&def.LoadedAt), LoadedBy: def.LoadedBy, Trend: []pointJSON{}}
 	for _, p := range points {
 		j := pointJSON{Run: p.Run, To: p.To.UTC(), State: p.State.String(), Matched: p.Matched, Keys: p.Keys, AtRisk: []amountJSON{}, Duration: p.Duration.Seconds()}
-		for _, currency := range sortedKeys(p.AtRisk) {
+		for _, currency := range currencies(p.AtRisk) {
 			j.AtRisk = append(j.AtRisk, amountJSON{currency, p.AtRisk[currency].Keys, p.AtRisk[currency].Amount.String()})
 		}
 		out.Trend = append(out.Trend, j)

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -36,7 +37,7 @@ func (s *Server) newEcho() *echo.Echo {
 		s.securityHeaders,
 		s.limitBody,
 		s.sameOrigin,
-		middleware.GzipWithConfig(middleware.GzipConfig{Skipper: noGzip, MinLength: 1024}),
+		middleware.GzipWithConfig(middleware.GzipConfig{Skipper: noGzip, MinLength: 1024, Level: gzip.BestSpeed}),
 		s.localised,
 		s.deadline,
 		s.gate,
@@ -134,8 +135,11 @@ func (s *Server) limitBody(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		limit := int64(bodyLimit)
-		if editsLetter(r.URL.Path) {
+		switch {
+		case editsLetter(r.URL.Path):
 			limit = editLimit
+		case attachesFile(r.URL.Path):
+			limit = fileLimit
 		}
 		if r.ContentLength > limit {
 			return errTooLarge

@@ -18,9 +18,10 @@ import (
 // refused is a form that could not be done: shown again on its page, with what
 // was typed. The zero value is a form that nobody sent yet.
 type refused struct {
-	Status int
-	Text   string
-	Reason string // as typed
+	Status  int
+	Text    string
+	Reason  string   // as typed
+	Checked []string // points of a checklist that were ticked
 }
 
 func (r refused) status() int {
@@ -109,5 +110,5 @@ func (s *Server) again(c echo.Context, from string, was refused) (bool, error) {
 	case section == "replays" && id != "":
 		return true, s.showReplay(c, was)
 	}
-	return false, nil
+	return s.againFinance(c, section, id, was)
 }

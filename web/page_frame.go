@@ -79,6 +79,11 @@ func (s *Server) countNav(ctx context.Context) (views.NavCounts, error) {
 	}
 	counts.Letters = ptr(int(letters))
 	counts.Outbox = s.deadOutboxRows(ctx)
+	breaks, err := s.Reconcile.Breaks.Outstanding(ctx, dlq.CountLimit)
+	if err != nil {
+		return counts, fmt.Errorf("count breaks: %w", err)
+	}
+	counts.Breaks = ptr(breaks)
 	counts.Alerts = s.openAlerts(ctx)
 	findings, err := check.NewStore(s.Pool).Findings(ctx)
 	if err != nil {

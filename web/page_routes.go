@@ -60,6 +60,8 @@ func (s *Server) registerPages(g *echo.Group) {
 	g.POST("/outbox/commands/:id/approve", s.outboxDecide(true), s.allow(access.ApproveOutbox))
 	g.POST("/outbox/commands/:id/reject", s.outboxDecide(false), s.allow(access.ApproveOutbox))
 
+	s.registerFinance(g)
+
 	g.GET("/checks", s.checkListPage)
 	g.POST("/checks/run", s.checksRun, s.allow(access.RunChecks))
 	g.POST("/checks/mute", s.checkMute, s.allow(access.MuteCheck))
@@ -76,4 +78,25 @@ func (s *Server) registerPages(g *echo.Group) {
 	g.GET("/profile", s.profilePage)
 	g.POST("/profile/tokens", s.tokenCreate)
 	g.POST("/profile/tokens/:id/revoke", s.tokenRevoke)
+}
+
+// registerFinance registers the pages of reconciliation.
+func (s *Server) registerFinance(g *echo.Group) {
+	run := s.allow(access.RunJob)
+	g.GET("/reconciliations", s.jobListPage)
+	g.GET("/reconciliations/:job", s.jobPage)
+	g.GET("/reconciliations/:job/export", s.exportRuns)
+	g.POST("/reconciliations/:job/runs", s.runAsk, run)
+	g.POST("/reconciliations/:job/pause", s.jobPause(true), run)
+	g.POST("/reconciliations/:job/resume", s.jobPause(false), run)
+	g.GET("/runs/:id", s.runPage)
+	g.GET("/runs/:id/events", s.runEvents)
+	g.GET("/runs/:id/export", s.exportRun)
+	g.POST("/runs/:id/sign-off", s.runSignOff, s.allow(access.SignOff))
+	g.GET("/breaks", s.breakListPage)
+	g.GET("/breaks/export", s.exportBreaks)
+	g.POST("/breaks/act", s.breakAct) // which asks for the act of each button
+	g.GET("/breaks/:id", s.breakPage)
+	g.POST("/breaks/:id/files", s.breakAttach, run)
+	g.GET("/breaks/:id/files/:file", s.breakFile)
 }
