@@ -109,6 +109,8 @@ func TestTimelineSentencesHaveTheirKinds(t *testing.T) {
 	var tl timeline
 	tl.replayed(LetterReplay{ReplayID: 1, CreatedBy: "chen", ItemState: "left_out"})
 	tl.replayed(LetterReplay{ReplayID: 2, CreatedBy: "chen", ItemState: "unconfirmed"})
+	tl.revised(Revision{No: 1, CreatedBy: "chen"})
+	tl.revised(Revision{No: 2, Base: 1, CreatedBy: "chen"})
 	tl.closing(LetterDetail{Letter: Letter{State: Discarded}})
 	tl.failed(Letter{Attempts: ptr(int32(3)), Source: "q"})
 	for _, e := range tl.events {
@@ -116,7 +118,7 @@ func TestTimelineSentencesHaveTheirKinds(t *testing.T) {
 			t.Errorf("%s reads %q", e.Key, e.Text)
 		}
 	}
-	if len(tl.events) != 7 {
+	if len(tl.events) != 9 {
 		t.Errorf("%d events: %+v", len(tl.events), tl.events)
 	}
 }

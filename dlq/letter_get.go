@@ -51,6 +51,7 @@ type LetterDetail struct {
 	KeySize      int            // in bytes
 	Occurrences  []Occurrence   // oldest first, at most 200; Letter.Occurrences counts all, the first arrival included
 	Replays      []LetterReplay // newest first, at most 50
+	Revisions    []Revision     // oldest first
 	Verdicts     []GroupVerdict // as last judged for the narrowest target, the letter's own group first
 }
 
@@ -110,6 +111,7 @@ func (l *Letters) Get(ctx context.Context, id uuid.UUID) (LetterDetail, error) {
 		queueRows(b, sqlLetterReplays, args, scanLetterReplay, &d.Replays)
 		b.Queue(sqlLetterOutcomes, args).Query(d.scanOutcomes)
 		queueRows(b, sqlLetterVerdicts, args, scanGroupVerdict, &d.Verdicts)
+		queueRows(b, sqlRevisionList, pgx.NamedArgs{"letter": id}, pgx.RowToStructByPos[Revision], &d.Revisions)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return fmt.Errorf("letter %s: %w", id, err)
 		}

@@ -34,6 +34,8 @@ var TimelineTexts = map[string]string{
 	"timeline.drained":               "Stored here",
 	"timeline.occurrence":            "The same failure arrived again in {source}, partition {partition}, offset {offset}",
 	"timeline.reopened":              "Came back from replay R-{replay}, in {source}, partition {partition}, offset {offset}",
+	"timeline.revised":               "Revision {no} made by {by} from the letter as it arrived",
+	"timeline.revised.again":         "Revision {no} made by {by} from revision {base}",
 	"timeline.replay_planned":        "Planned for replay R-{replay} by {by}",
 	"timeline.replay_sent":           "Sent by replay R-{replay} to {topic}, partition {partition}, offset {offset}",
 	"timeline.replay_not_sent":       "Not sent by replay R-{replay}",
@@ -62,6 +64,9 @@ func (d LetterDetail) Timeline() []TimelineEvent {
 	t.add("drained", "", &d.DrainedAt)
 	for _, o := range d.Occurrences {
 		t.arrivedAgain(o)
+	}
+	for _, r := range d.Revisions {
+		t.revised(r)
 	}
 	for _, r := range d.Replays {
 		t.replayed(r)
@@ -135,6 +140,14 @@ func (t *timeline) arrivedAgain(o Occurrence) {
 		return
 	}
 	t.add("occurrence", "", &o.At, args...)
+}
+
+func (t *timeline) revised(r Revision) {
+	variant := ""
+	if r.Base > 0 {
+		variant = "again"
+	}
+	t.add("revised", variant, &r.CreatedAt, "no", r.No, "by", r.CreatedBy, "base", r.Base)
 }
 
 func (t *timeline) replayed(r LetterReplay) {

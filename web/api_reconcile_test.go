@@ -144,14 +144,6 @@ func TestReconciliationThroughTheAPI(t *testing.T) {
 		t.Fatalf("breaks %+v", breaks)
 	}
 	id := breaks.Items[0].ID
-	page, masked := l.signIn(t, access.Operator), l.signIn(t, access.Viewer)
-	for _, text := range []string{"e-2", "7.5", "-7.50", fmt.Sprintf("b-%d", id)} {
-		if r := l.get(t, page, "/search?q="+text); r.status != http.StatusSeeOther || r.header.Get("Location") != fmt.Sprintf("/breaks/%d", id) {
-			t.Errorf("search for %s: %d to %q", text, r.status, r.header.Get("Location"))
-		}
-	}
-	contains(t, l.get(t, masked, "/search?q=e-2"), http.StatusOK, fmt.Sprintf("B-%d", id), "7.5 CNY", "Missing effect")
-	contains(t, l.get(t, page, "/search?q=e-1"), http.StatusOK, "No letter has the event id e-1")
 	read(t, l.checked(t, operator, "POST", "/api/v1/breaks/assign", fmt.Sprintf(`{"ids": [%d], "owner": "operator"}`, id)), http.StatusNoContent, nil)
 	explain := fmt.Sprintf(`{"ids": [%d], "reason_code": "manual_booking", "reason": "paid by hand"}`, id)
 	read(t, l.checked(t, operator, "POST", "/api/v1/breaks/explain", explain), http.StatusForbidden, nil)

@@ -129,6 +129,17 @@ func TestEditingALetter(t *testing.T) {
 	form.Set("previewed", field(t, preview.body, "previewed"))
 	form.Set("action", "plan")
 	id := replayAt(t, s.post(t, operator, edit, form))
+	contains(t, s.get(t, operator, "/letters/"+letter.ID.String()), http.StatusOK, "Send revision 1", "Send it as it arrived", "Revision 1 made by operator")
+	order := url.Values{"action": {"plan"}, "letter_id": {letter.ID.String()}, "revision": {"0"}, "reason": {"as it was"}}
+	older := replayAt(t, s.post(t, operator, "/replays", order))
+	var revision int
+	if err := s.pool.QueryRow(t.Context(), "SELECT revision FROM replay_item WHERE replay_id = $1", older).Scan(&revision); err != nil || revision != 0 {
+		t.Errorf("revision %d is sent, %v: the letter as it arrived was chosen", revision, err)
+	}
+	order.Set("revision", "2")
+	contains(t, s.post(t, operator, "/replays", order), http.StatusBadRequest, "has no revision 2")
+	order["letter_id"] = append(order["letter_id"], s.letterOf("payment-success-10002").ID.String())
+	contains(t, s.post(t, operator, "/replays", order), http.StatusUnprocessableEntity, "is chosen for one letter")
 	if r := s.post(t, operator, fmt.Sprintf("/replays/%d/start", id), url.Values{"reason": {"the amount was wrong"}}); r.status != http.StatusSeeOther {
 		t.Fatalf("%d: %.300s", r.status, r.body)
 	}

@@ -168,6 +168,7 @@ func originalOf(here locale.Locale, f letterFacts, mayRead bool) views.Original 
 
 // timelineLooks are icon and hue of what happened, by kind.
 var timelineLooks = map[string][2]string{
+	"revised":  {"git-compare", ""},
 	"produced": {"send", "mute"}, "applied": {"checks", "noop"}, "applied_elsewhere": {"checks", "noop"}, "failed": {"x", "bad"},
 	"dead_lettered": {"inbox", "ask"}, "drained": {"archive", "mute"}, "occurrence": {"copy", "mute"}, "reopened": {"alert-triangle", "bad"},
 	"replay_planned": {"list-details", "mute"}, "replay_sent": {"send", "noop"}, "replay_not_sent": {"send-off", "bad"},

@@ -20,6 +20,7 @@ import (
 type replayOrder struct {
 	selections []dlq.Selection
 	overrides  []dlq.Override
+	revisions  map[uuid.UUID]int // the form that is sent, where one was chosen
 	target     dlq.Target
 	reason     string
 	key        string
@@ -47,7 +48,7 @@ func (s *Server) plan(ctx context.Context, actor access.Actor, order replayOrder
 	}
 	var made []dlq.Plan
 	for i, selection := range order.selections {
-		request := dlq.PlanRequest{Selection: selection, Target: order.target, Overrides: order.overrides}
+		request := dlq.PlanRequest{Selection: selection, Target: order.target, Overrides: order.overrides, Revisions: order.revisions}
 		if order.key != "" {
 			request.RequestKey = order.key + "/" + strconv.Itoa(i)
 		}
@@ -112,8 +113,26 @@ func orderOf(c echo.Context) (replayOrder, error) {
 	default:
 		return order, invalid("action", "is safe, plan or override")
 	}
-	order.selections, err = selectionsOf(c, form)
-	return order, err
+	if order.selections, err = selectionsOf(c, form); err != nil {
+		return order, err
+	}
+	return order, order.choose(form.Get("revision"))
+}
+
+// choose takes the form of the one letter that the order is about.
+func (o *replayOrder) choose(revision string) error {
+	if revision == "" {
+		return nil
+	}
+	no, err := strconv.Atoi(revision)
+	if err != nil || no < 0 {
+		return invalid("revision", "is a revision's number, or 0")
+	}
+	if len(o.selections) != 1 || len(o.selections[0].LetterIDs) != 1 {
+		return invalid("revision", "is chosen for one letter")
+	}
+	o.revisions = map[uuid.UUID]int{o.selections[0].LetterIDs[0]: no}
+	return nil
 }
 
 // override makes a plan of its own of the ticked letters.

@@ -583,6 +583,18 @@ func revisionRow(r dlq.Revision) views.RevisionRow {
 		Href: fmt.Sprintf("/letters/%s/revisions/%d", r.LetterID, r.No)}
 }
 
+// sendableForms are what a replay can send of a letter with so many revisions: the
+// newest unless another is chosen.
+func sendableForms(here locale.Locale, revisions int) (forms []ui.Option) {
+	for no := revisions; no > 0; no-- {
+		forms = append(forms, ui.Option{Value: strconv.Itoa(no), Label: here.Text("revisions.send", "no", strconv.Itoa(no))})
+	}
+	if revisions > 0 {
+		forms = append(forms, ui.Option{Value: "0", Label: here.Text("revisions.send_arrived")})
+	}
+	return forms
+}
+
 // revisionsView is the card of a letter's page: its edited forms, and whether it
 // is parked.
 func (s *Server) revisionsView(c echo.Context, l dlq.LetterDetail) (views.Revisions, error) {
@@ -592,13 +604,10 @@ func (s *Server) revisionsView(c echo.Context, l dlq.LetterDetail) (views.Revisi
 	if actor.May(access.EditLetter) && actor.May(access.ReadPayload) && (l.State == dlq.Open || l.State == dlq.Resolved) {
 		v.Edit = "/letters/" + l.ID.String() + "/edit"
 	}
-	list, err := s.Revisions.List(ctx, l.ID)
-	if err != nil {
-		return v, fmt.Errorf("list revisions of letter %s: %w", l.ID, err)
-	}
-	for _, r := range list {
+	for _, r := range l.Revisions {
 		v.Rows = append(v.Rows, revisionRow(r))
 	}
+	v.Forms = sendableForms(here, len(l.Revisions))
 	parked, n, err := s.Replays.Parked(ctx, l.ID)
 	if err != nil {
 		return v, fmt.Errorf("look whether letter %s is parked: %w", l.ID, err)
