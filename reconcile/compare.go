@@ -29,41 +29,50 @@ func (j *Job) rules() rules {
 
 // compare says what is wrong with a key, from all rows that its sides have for
 // it; empty: it is whole. The difference is what is missing in effect, and
-// negative for what is too much; tolerated says that there is one and that it
-// is small enough.
-func (r rules) compare(g *groups) (t Type, difference Amount, tolerated bool) {
+// negative for what is too much; spared is one that is small enough.
+func (r rules) compare(g *groups) (t Type, difference, spared Amount) {
 	published, consumed, effect := &g[Outbox], &g[Consumed], &g[Effect]
 	difference = consumed.sum.value().Sub(effect.sum.value())
 	switch {
 	case consumed.rows == 0 && effect.rows == 0:
-		return PublishedNotConsumed, published.sum.value(), false
+		return PublishedNotConsumed, published.sum.value(), spared
 	case consumed.rows == 0:
-		return EffectWithoutRecord, difference, false
+		return EffectWithoutRecord, difference, spared
 	case effect.rows == 0:
-		return MissingEffect, difference, false
+		return MissingEffect, difference, spared
 	}
-	t, tolerated = r.pair(consumed, effect, difference)
-	if t == "" && r.outbox && published.rows > 0 {
-		if upstream := published.sum.value().Sub(consumed.sum.value()); !r.alike(published, consumed, upstream) {
-			return AmountMismatch, upstream, false
+	if t = r.pair(consumed, effect, difference); t != "" {
+		return t, difference, spared
+	}
+	if !r.amounts {
+		return "", difference, spared
+	}
+	if r.outbox && published.rows > 0 {
+		upstream := published.sum.value().Sub(consumed.sum.value())
+		if !r.alike(published, consumed, upstream) {
+			return AmountMismatch, upstream, spared
 		}
+		spared = upstream
 	}
-	return t, difference, tolerated
+	if !difference.IsZero() {
+		spared = difference
+	}
+	return "", difference, spared
 }
 
 // pair compares two sides that both have the key.
-func (r rules) pair(expected, found *group, difference Amount) (t Type, tolerated bool) {
+func (r rules) pair(expected, found *group, difference Amount) Type {
 	switch {
 	case r.mode == OneToOne && found.rows > expected.rows:
-		return DuplicateEffect, false
+		return DuplicateEffect
 	case r.mode == OneToOne && found.rows < expected.rows:
-		return MissingEffect, false
-	case !r.amounts || r.alike(expected, found, difference):
-		return "", !difference.IsZero()
+		return MissingEffect
+	case r.alike(expected, found, difference):
+		return ""
 	case r.doubled(expected, found):
-		return DuplicateEffect, false
+		return DuplicateEffect
 	}
-	return AmountMismatch, false
+	return AmountMismatch
 }
 
 // alike reports whether two sides agree in currency and, within the tolerance,

@@ -10,12 +10,23 @@ import (
 type outcome struct {
 	tally    *Tally
 	findings []Finding // what is not whole
-	more     bool      // there were more candidates than may be looked at
+	spared   []Finding // what is whole but for a difference that is small enough; until spend
+	core     interval
+	more     bool // there were more candidates than may be looked at
 }
 
-// evaluate compares a window, reads again what does not match, and books every
-// key in a line of the proof.
+// evaluate is assess for a window that is a run of its own.
 func (c *comparison) evaluate(ctx context.Context, core interval, now time.Time, most int) (*outcome, error) {
+	o, err := c.assess(ctx, core, now, most)
+	if err == nil {
+		o.spend(c.job.Tolerance.RunTotalCap, nil)
+	}
+	return o, err
+}
+
+// assess compares a window, reads again what does not match, and books every key
+// in a line of the proof, but for those in spared.
+func (c *comparison) assess(ctx context.Context, core interval, now time.Time, most int) (*outcome, error) {
 	tally, keys, more, err := c.candidates(ctx, core, most)
 	if err != nil {
 		return nil, err
@@ -24,7 +35,7 @@ func (c *comparison) evaluate(ctx context.Context, core interval, now time.Time,
 	if err != nil {
 		return nil, err
 	}
-	o := &outcome{tally: tally, more: more}
+	o := &outcome{tally: tally, core: core, more: more}
 	for _, f := range found {
 		c.settle(o, f, core)
 	}
@@ -50,29 +61,57 @@ func (c *comparison) candidates(ctx context.Context, core interval, most int) (*
 
 // settle books what a key contributes to the window's difference.
 func (c *comparison) settle(o *outcome, f Finding, core interval) {
-	line := string(f.Type)
 	switch {
 	case f.Type != "":
+		o.find(f)
 	case c.beyond(f, core):
-		f.Type, line = Timing, string(Timing)
-	case !f.Difference.IsZero():
-		line = LineTolerated
+		o.match(f)
+		f.Type = Timing
+		o.find(f)
+	case !f.Spared.IsZero():
+		o.spared = append(o.spared, f)
 	default:
-		line = LineEdge
+		o.match(f)
+		o.lines(LineEdge, f)
 	}
-	if f.Type == "" && core.holds(f.anchor()) {
+}
+
+func (o *outcome) match(f Finding) {
+	if o.core.holds(f.anchor()) {
 		o.tally.Matched++
 	}
+}
+
+func (o *outcome) find(f Finding) {
+	o.lines(string(f.Type), f)
+	if len(f.inside) == 0 {
+		o.tally.line(string(f.Type), f.Currency, 1, Amount{})
+	}
+	o.findings = append(o.findings, f)
+}
+
+func (o *outcome) lines(line string, f Finding) {
 	for currency, amount := range f.inside {
 		o.tally.line(line, currency, 1, amount)
 	}
-	if f.Type == "" {
-		return
+}
+
+// spend books the differences that are small enough, as long as their sum stays
+// within the run's cap for a currency; those beyond it are breaks. spent is what
+// other segments have taken of it.
+func (o *outcome) spend(cap *Amount, spent map[string]Amount) {
+	for _, f := range o.spared {
+		sum := spent[f.Currency].Add(o.tally.Spared[f.Currency]).Add(f.Spared.Abs())
+		if cap != nil && sum.Cmp(*cap) > 0 {
+			f.Type, f.Difference = AmountMismatch, f.Spared
+			o.find(f)
+			continue
+		}
+		o.tally.spare(f.Currency, f.Spared.Abs())
+		o.match(f)
+		o.lines(LineTolerated, f)
 	}
-	if len(f.inside) == 0 {
-		o.tally.line(line, f.Currency, 1, Amount{})
-	}
-	o.findings = append(o.findings, f)
+	o.spared = nil
 }
 
 // beyond reports whether a key is whole only with rows that are further away

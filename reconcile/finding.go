@@ -9,6 +9,7 @@ type Finding struct {
 	Encoded    []byte   // the key as it is compared: its identity
 	Currency   string
 	Difference Amount // what is missing in effect; negative: too much
+	Spared     Amount // of a key that is whole: the difference that a tolerance lets pass
 	Sides      [3]FindingSide
 
 	inside map[string]Amount // what it contributes to the window's difference, by currency

@@ -162,7 +162,7 @@ func (c *comparison) rereadBatch(ctx context.Context, keys [][]byte, core interv
 
 // judge fills in a finding. A key that no side has any more is whole.
 func (c *comparison) judge(f *Finding, g *groups, now time.Time) {
-	f.Type, f.Difference, _ = c.rules.compare(g)
+	f.Type, f.Difference, f.Spared = c.rules.compare(g)
 	f.Currency = g.currency()
 	f.inside = contribution(g)
 	for p := range g {

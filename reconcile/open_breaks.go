@@ -56,7 +56,7 @@ func (s *step) bookRecheck(ctx context.Context, tx pgx.Tx, open []known, now map
 	batch := &pgx.Batch{}
 	var still []Finding
 	for _, k := range open {
-		f := now[string(k.Key)]
+		f := s.capped(now[string(k.Key)], k)
 		if f.Type != k.Type {
 			b.close(batch, f, k)
 		}
@@ -68,6 +68,16 @@ func (s *step) bookRecheck(ctx context.Context, tx pgx.Tx, open []known, now map
 		return fmt.Errorf("close breaks: %w", err)
 	}
 	return b.book(ctx, tx, unique(still))
+}
+
+// capped keeps a break of a job with a cap until nothing is left of its
+// difference: it may be one that its run's cap had no room for, and the next
+// run's is for that run's own.
+func (s *step) capped(f Finding, k known) Finding {
+	if s.job.Tolerance.RunTotalCap != nil && f.Type == "" && k.Type == AmountMismatch && !f.Spared.IsZero() {
+		f.Type, f.Difference = AmountMismatch, f.Spared
+	}
+	return f
 }
 
 // unique drops findings of a key that two breaks of different types led to.

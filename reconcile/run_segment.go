@@ -68,18 +68,22 @@ var errRunTime = errors.New("the run has taken longer than limits.run")
 
 func (s *step) compare(ctx context.Context, seg todo, most int) error {
 	began := time.Now()
-	if time.Since(s.started) > s.job.Limits.Run {
-		return s.giveUp(ctx, seg, errRunTime, true)
-	}
-	o, err := s.c.evaluate(ctx, seg.interval(), s.r.opts.Clock(), most)
-	if ctx.Err() != nil {
+	within, cancel := context.WithDeadlineCause(ctx, s.started.Add(s.job.Limits.Run), errRunTime)
+	defer cancel()
+	o, err := s.c.assess(within, seg.interval(), s.r.opts.Clock(), most)
+	took := time.Since(began)
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	}
-	if err != nil {
+	case err != nil && within.Err() != nil:
+		return s.giveUp(ctx, seg, errRunTime, true)
+	case err != nil && tooSlow(err, took, s.job.Limits.Statement) && seg.divisible():
+		return s.split(ctx, seg, err)
+	case err != nil:
 		return s.giveUp(ctx, seg, err, seg.Tries+1 >= mostTries)
 	}
 	return s.fenced(ctx, func(tx pgx.Tx) error {
-		if err := s.bookSegment(ctx, tx, seg, o, time.Since(began)); err != nil {
+		if err := s.bookSegment(ctx, tx, seg, o, took); err != nil {
 			return fmt.Errorf("book segment %d of run %d: %w", seg.No, s.id, err)
 		}
 		return nil
@@ -106,9 +110,37 @@ WHERE run_id = @run AND no = @no AND state = 0`
 
 // bookSegment keeps what a segment came to, with its breaks: both or neither.
 func (s *step) bookSegment(ctx context.Context, tx pgx.Tx, seg todo, o *outcome, took time.Duration) error {
+	if err := s.spend(ctx, tx, o); err != nil {
+		return err
+	}
 	tag, err := tx.Exec(ctx, sqlSegmentDone, pgx.NamedArgs{"run": s.id, "no": seg.No, "tally": o.tally, "cut": o.more, "took": took.Milliseconds()})
 	if err != nil || tag.RowsAffected() == 0 {
 		return err
 	}
 	return newBooking(s.id, s.job.Name, s.job.Key).book(ctx, tx, o.findings)
+}
+
+const sqlSpared = `
+SELECT s.key, sum(s.value::numeric)::text FROM reconcile_segment, jsonb_each_text(tally->'Spared') s
+WHERE run_id = @run AND state = 1 GROUP BY 1`
+
+// spend lets small differences pass within what the run's cap has left. The fence
+// holds the run's row, so segments are booked one after another.
+func (s *step) spend(ctx context.Context, tx pgx.Tx, o *outcome) error {
+	spent := map[string]Amount{}
+	rows, err := tx.Query(ctx, sqlSpared, pgx.NamedArgs{"run": s.id})
+	if err != nil {
+		return fmt.Errorf("query what tolerances let pass: %w", err)
+	}
+	var currency string
+	var amount Amount
+	_, err = pgx.ForEachRow(rows, []any{&currency, &amount}, func() error {
+		spent[currency] = amount
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read what tolerances let pass: %w", err)
+	}
+	o.spend(s.job.Tolerance.RunTotalCap, spent)
+	return nil
 }

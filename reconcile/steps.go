@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -135,6 +136,32 @@ type step struct {
 	c   *comparison
 }
 
+// stay renews the lease while a segment takes its time. ctx ends with errFenced
+// when another step has taken over.
+func (s *step) stay(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	tick := time.NewTicker(s.r.opts.Lease / 4)
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			err := s.fenced(ctx, func(pgx.Tx) error { return nil })
+			if errors.Is(err, errFenced) {
+				cancel(err)
+			}
+		}
+	})
+	return ctx, func() {
+		tick.Stop()
+		cancel(nil)
+		renewing.Wait()
+	}
+}
+
 const sqlFence = `UPDATE reconcile_run SET lease_until = now() + @lease::interval WHERE id = @id AND epoch = @epoch AND state = 2`
 
 // fenced runs do in a transaction that fails with errFenced when another step
@@ -158,6 +185,8 @@ func (s *step) run(ctx context.Context) (finished bool, err error) {
 	if err := s.open(ctx); err != nil {
 		return true, s.fail(ctx, err)
 	}
+	ctx, stop := s.stay(ctx)
+	defer stop()
 	end := time.Now().Add(s.r.opts.StepTime)
 	for time.Now().Before(end) {
 		todo, err := s.waiting(ctx)

@@ -31,6 +31,7 @@ type Tally struct {
 	Control [3]map[string]Total        // the same, as the databases sum it up
 	Keyless [3]map[string]Total        // rows without a key, by currency
 	Lines   map[string]map[string]Line // the proof, by line and currency
+	Spared  map[string]Amount          `json:",omitempty"` // what the tolerances let pass, signs left aside, by currency
 }
 
 func newTally() *Tally {
@@ -44,6 +45,9 @@ func newTally() *Tally {
 // Plus adds another tally.
 func (t *Tally) Plus(other *Tally) {
 	t.Matched += other.Matched
+	for currency, amount := range other.Spared {
+		t.spare(currency, amount)
+	}
 	for p := range t.Totals {
 		addTotals(t.Totals[p], other.Totals[p])
 		addTotals(t.Control[p], other.Control[p])
@@ -61,6 +65,13 @@ func addTotals(into, from map[string]Total) {
 		have := into[currency]
 		into[currency] = Total{have.Rows + more.Rows, have.Amount.Add(more.Amount)}
 	}
+}
+
+func (t *Tally) spare(currency string, amount Amount) {
+	if t.Spared == nil {
+		t.Spared = map[string]Amount{}
+	}
+	t.Spared[currency] = t.Spared[currency].Add(amount)
 }
 
 func (t *Tally) line(line, currency string, keys int64, amount Amount) {
