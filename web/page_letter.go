@@ -8,6 +8,7 @@ import (
 
 	"oncemore/dlq"
 	"oncemore/dlq/payload"
+	"oncemore/reconcile"
 	"oncemore/views"
 )
 
@@ -70,7 +71,8 @@ type letterFacts struct {
 	original dlq.Original
 	triage   views.TriageForm
 	said     []dlq.Comment
-	discard  *dlq.Bulk // that closed it; nil: none
+	discard  *dlq.Bulk         // that closed it; nil: none
+	breaks   []reconcile.Break // of its event, over all jobs
 	newer    uuid.UUID
 	older    uuid.UUID
 }
@@ -117,6 +119,9 @@ func (s *Server) letterFacts(c echo.Context, at letterAddress) (letterFacts, err
 		}
 	}
 	if err := s.addRemarks(c, &f); err != nil {
+		return f, err
+	}
+	if f.breaks, err = s.breaksOfEvent(ctx, deref(f.letter.EventID)); err != nil {
 		return f, err
 	}
 	if f.newer, f.older, err = s.Letters.Neighbours(ctx, at.id, at.filter(c)); err != nil {

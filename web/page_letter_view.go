@@ -41,6 +41,7 @@ func (s *Server) letterView(c echo.Context, at letterAddress, f letterFacts, was
 	if f.discard != nil {
 		v.Discard = ptr(commandRow(here, *f.discard))
 	}
+	v.Stake = stakeOf(here, f.breaks)
 	v.Owner, v.KeptUntil = deref(l.Owner), s.keptUntil(l.Letter)
 	v.Stack = s.stackOf(here, l, f.body, mayRead)
 	v.Where = v.Stack.Where

@@ -24,7 +24,11 @@ func (s *Server) overviewPage(c echo.Context) error {
 	if err := s.readReplays(c.Request().Context(), &overview); err != nil {
 		return err
 	}
-	v := overviewView(here, overview, actorOf(c))
+	finance, err := s.finance(c.Request().Context(), actorOf(c))
+	if err != nil {
+		return err
+	}
+	v := overviewView(here, overview, finance, actorOf(c))
 	v.Alerts = deref(s.openAlerts(c.Request().Context()))
 	v.Frame = s.pageFrame(c, "overview", here.Text("overview.title"), views.Crumb{Label: here.Text("overview.title")})
 	return render(c, http.StatusOK, views.OverviewPage(v))

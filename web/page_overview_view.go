@@ -12,12 +12,14 @@ import (
 	"oncemore/views/locale"
 )
 
-func overviewView(here locale.Locale, o dlq.Overview, actor access.Actor) views.Overview {
-	mine := waitingFor(o, actor)
+func overviewView(here locale.Locale, o dlq.Overview, f finance, actor access.Actor) views.Overview {
+	mine, tasks := waitingFor(o, actor), financeTasks(here, f, actor)
 	v := views.Overview{
-		Headline: headline(here, o, len(mine)), At: o.At, OpenNow: int(o.Open), FaultsN: int(o.OpenFaults),
-		Answers: []views.Answer{lostAnswer(here, o), stuckAnswer(here, o), growingAnswer(here, o), unattendedAnswer(here, o), waitingAnswer(here, o, mine)},
-		Calm:    here.Text("overview.calm"), NoFaults: here.Text("overview.none_open"), Ages: ageRows(o.Ages),
+		Headline: headline(here, o, f, len(mine)+len(tasks)), At: o.At, OpenNow: int(o.Open), FaultsN: int(o.OpenFaults),
+		Answers: []views.Answer{
+			lostAnswer(here, o), stuckAnswer(here, o), growingAnswer(here, o), unattendedAnswer(here, o), unreconciledAnswer(here, f), waitingAnswer(here, o, f, mine),
+		},
+		Calm: here.Text("overview.calm"), NoFaults: here.Text("overview.none_open"), Ages: ageRows(o.Ages), Jobs: jobCard(here, f),
 	}
 	if o.Sources == 0 {
 		v.NoFaults = here.Text("faults.none_yet")
@@ -34,6 +36,7 @@ func overviewView(here locale.Locale, o dlq.Overview, actor access.Actor) views.
 	for _, r := range mine {
 		v.Waiting = append(v.Waiting, approvalTask(here, r))
 	}
+	v.Waiting = append(v.Waiting, tasks...)
 	return v
 }
 
@@ -61,7 +64,7 @@ func approvalTask(here locale.Locale, r dlq.Replay) views.Task {
 
 // headline is the verdict in words. It says "all quiet" only when every answer is
 // known and good.
-func headline(here locale.Locale, o dlq.Overview, mine int) string {
+func headline(here locale.Locale, o dlq.Overview, f finance, mine int) string {
 	if o.Sources == 0 && o.Open == 0 {
 		return here.Text("overview.first")
 	}
@@ -77,11 +80,12 @@ func headline(here locale.Locale, o dlq.Overview, mine int) string {
 	if len(parts) == 0 {
 		add("overview.head_open", int(o.Open))
 	}
+	add("overview.head_breaks", int(f.open))
 	add("overview.head_waiting", mine)
 	switch {
 	case len(parts) > 0:
 		return upperFirst(strings.Join(parts, here.Text("list.clause")))
-	case o.UnattendedErr != "":
+	case o.UnattendedErr != "" || f.notKnown(here) > 0:
 		return here.Text("overview.partial")
 	}
 	return here.Text("overview.quiet")
@@ -149,12 +153,27 @@ func unattendedAnswer(here locale.Locale, o dlq.Overview) views.Answer {
 	return a
 }
 
-func waitingAnswer(here locale.Locale, o dlq.Overview, mine []dlq.Replay) views.Answer {
-	a := views.Answer{Label: here.Text("overview.waiting"), Hue: "mute", Icon: "user-check", Value: strconv.Itoa(len(mine)),
-		Unit: here.Text("overview.items", "n", len(mine)), Evidence: here.Text("overview.waiting_none"), Href: "/replays?state=awaiting_approval"}
+// waitingAnswer leads to where most of it is: the list of replays, of runs, or of
+// one's own breaks.
+func waitingAnswer(here locale.Locale, o dlq.Overview, f finance, mine []dlq.Replay) views.Answer {
+	n := len(mine) + len(f.sign) + len(f.mine)
+	a := views.Answer{Label: here.Text("overview.waiting"), Hue: "mute", Icon: "user-check", Value: strconv.Itoa(n),
+		Unit: here.Text("overview.items", "n", n), Evidence: here.Text("overview.waiting_none"), Href: "/replays?state=awaiting_approval"}
+	var parts []string
+	for _, p := range []struct {
+		key, href string
+		n         int
+	}{{"overview.waiting_evidence", a.Href, len(mine)}, {"overview.waiting_signoffs", "/reconciliations", len(f.sign)}, {"overview.waiting_breaks", "/breaks", len(f.mine)}} {
+		if p.n == 0 {
+			continue
+		}
+		if parts = append(parts, here.Text(p.key, "n", p.n)); len(parts) == 1 {
+			a.Href = p.href
+		}
+	}
 	switch others := len(o.Waiting) - len(mine); {
-	case len(mine) > 0:
-		a.Hue, a.Evidence = "ask", here.Text("overview.waiting_evidence", "n", len(mine))
+	case n > 0:
+		a.Hue, a.Evidence = "ask", strings.Join(parts, here.Text("list.comma"))
 	case others > 0:
 		a.Evidence = here.Text("overview.waiting_others", "n", others)
 	}
