@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"oncemore/dlq"
@@ -278,19 +279,47 @@ func (s *Server) fillLetters(c echo.Context, v *views.Break, b reconcile.Break, 
 		if err != nil {
 			return fmt.Errorf("get letter %s: %w", l.ID, err)
 		}
-		v.Letters = append(v.Letters, breakLetter(here, d))
+		judged, err := s.judgeOpen(c.Request().Context(), d.Letter)
+		if err != nil {
+			return err
+		}
+		v.Letters = append(v.Letters, breakLetter(here, d, judged))
 	}
 	v.Replay = s.replayForm(c, here.Text("break.replay_reason", "id", strconv.FormatInt(b.ID, 10)), refused{})
 	return nil
 }
 
-func breakLetter(here locale.Locale, d dlq.LetterDetail) views.BreakLetter {
+// judgeOpen asks what a replay of an open letter would do now, to the narrowest
+// target that it has; nil: it is not open.
+func (s *Server) judgeOpen(ctx context.Context, l dlq.Letter) (*dlq.Judged, error) {
+	if l.State != dlq.Open {
+		return nil, nil
+	}
+	var last *dlq.Judged
+	for _, target := range []dlq.Target{dlq.ToGroup, dlq.ToOrigin} {
+		judged, err := s.Judge.JudgeLetters(ctx, []uuid.UUID{l.ID}, target)
+		if err != nil {
+			return nil, fmt.Errorf("judge letter %s: %w", l.ID, err)
+		}
+		if len(judged) == 1 {
+			if last = &judged[0]; last.Route != nil {
+				return last, nil
+			}
+		}
+	}
+	return last, nil
+}
+
+func breakLetter(here locale.Locale, d dlq.LetterDetail, judged *dlq.Judged) views.BreakLetter {
 	l := views.BreakLetter{ID: d.ID.String(), Href: "/letters/" + d.ID.String(), State: letterStateNames[d.State], Verdict: d.Verdict.String(),
-		Group: deref(d.Group), Place: place(d.Broker, d.Source), FailedAt: d.FailedAt, Safe: d.State == dlq.Open && d.Verdict.MaySend()}
+		Group: deref(d.Group), Place: place(d.Broker, d.Source), FailedAt: d.FailedAt}
 	if l.Group == "" {
 		l.Group = here.Text("word.unknown")
 	}
-	if len(d.Verdicts) > 0 {
+	switch {
+	case judged != nil && len(judged.Groups) > 0:
+		l.Verdict, l.Safe, l.Record = judged.Headline.String(), judged.Headline.MaySend(), reasonText(here, judged.Own().Reason)
+	case len(d.Verdicts) > 0:
 		l.Record = reasonText(here, d.Verdicts[0].Reason)
 	}
 	for _, r := range d.Replays {
