@@ -65,7 +65,6 @@ func (c *comparison) settle(o *outcome, f Finding, core interval) {
 	case f.Type != "":
 		o.find(f)
 	case c.beyond(f, core):
-		o.match(f)
 		f.Type = Timing
 		o.find(f)
 	case !f.Spared.IsZero():

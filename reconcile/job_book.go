@@ -95,10 +95,14 @@ func (b *Jobs) Keep(ctx context.Context, tx pgx.Tx, j *Job, text, by string) (ve
 	return version, nil
 }
 
-const sqlGone = `UPDATE reconcile_job SET gone_at = now() WHERE gone_at IS NULL AND name <> ALL(@names)`
+const (
+	sqlGone     = `UPDATE reconcile_job SET gone_at = now() WHERE gone_at IS NULL AND file_version IS NOT NULL AND name <> ALL(@names)`
+	sqlFromFile = `UPDATE reconcile_job SET file_version = @version WHERE name = @job`
+)
 
 // Load takes over what a folder says: new and changed jobs, and those that are
-// gone. An empty folder name means that there are none.
+// gone. A file wins over what was approved in the console since; jobs that were
+// made there stay. An empty folder name means that there are no files.
 func (b *Jobs) Load(ctx context.Context, dir string) ([]*Job, error) {
 	var jobs []*Job
 	var texts map[string]string
@@ -112,8 +116,12 @@ func (b *Jobs) Load(ctx context.Context, dir string) ([]*Job, error) {
 	err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 		for _, j := range jobs {
 			names = append(names, j.Name)
-			if _, err := b.Keep(ctx, tx, j, texts[j.Name], "system"); err != nil {
+			version, err := b.Keep(ctx, tx, j, texts[j.Name], "system")
+			if err != nil {
 				return err
+			}
+			if _, err := tx.Exec(ctx, sqlFromFile, pgx.NamedArgs{"job": j.Name, "version": version}); err != nil {
+				return fmt.Errorf("keep the file's version of %s: %w", j.Name, err)
 			}
 		}
 		_, err := tx.Exec(ctx, sqlGone, pgx.NamedArgs{"names": names})

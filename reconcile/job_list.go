@@ -18,6 +18,7 @@ type JobSummary struct {
 	Version  int
 	PausedBy *string
 	GoneAt   *time.Time
+	File     *int       // the version that its file said last; nil: it was made in the console
 	NextAt   *time.Time // by its schedule
 	Last     *Run       // the last finished run of a window
 	Open     int64      // outstanding breaks
@@ -25,7 +26,7 @@ type JobSummary struct {
 }
 
 const sqlJobs = `
-SELECT j.name, j.version, j.paused_by, j.gone_at,
+SELECT j.name, j.version, j.paused_by, j.gone_at, j.file_version,
   (SELECT count(*) FROM reconcile_break b WHERE b.job = j.name AND b.state IN (1, 2, 4, 7)),
   (SELECT count(*) FROM reconcile_run r WHERE r.job = j.name AND r.sign IN (1, 3)),
   (SELECT max(r.id) FROM reconcile_run r WHERE r.job = j.name AND r.state >= 3 AND r.kind <> 3)
@@ -40,7 +41,7 @@ func (b *Jobs) List(ctx context.Context, runs *Runs) ([]JobSummary, error) {
 	last := map[string]int64{}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s JobSummary, err error) {
 		var run *int64
-		err = row.Scan(&s.Name, &s.Version, &s.PausedBy, &s.GoneAt, &s.Open, &s.Waiting, &run)
+		err = row.Scan(&s.Name, &s.Version, &s.PausedBy, &s.GoneAt, &s.File, &s.Open, &s.Waiting, &run)
 		if run != nil {
 			last[s.Name] = *run
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	driver "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"oncemore/consumer/mysqlstore"
@@ -22,6 +23,8 @@ type books struct {
 	pg    *pgxpool.Pool // may write
 	my    *sql.DB       // may write
 	named map[string]Database
+
+	reader *driver.Config // of named["my"]
 }
 
 func openBooks(t *testing.T) *books {
@@ -77,6 +80,7 @@ func (b *books) openMySQL() {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { pool.Close() })
+	b.reader = reader
 	b.named["my"] = Database{Name: "my", MySQL: pool}
 }
 
