@@ -65,6 +65,9 @@ type Step struct {
 	Confirm    *Request      // of a TCC
 	Cancel     *Request      // of a TCC
 	Timeout    time.Duration // of one call or statement
+
+	undo        *Step // that of Compensate, where it was looked up
+	undoVersion int
 }
 
 // Request is an HTTP call. Its texts may hold {{names}} of what is repaired, and

@@ -2,7 +2,9 @@ package compensate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,11 +25,18 @@ type StepRow struct {
 	SkipBy         *string
 	SkipReason     *string
 	SkipApprovedBy *string
+	Answer         json.RawMessage // of the last attempt, secrets masked; nil: none
+	Barrier        *string         // what the participant's barrier said to it: applied, duplicate, empty, suspended; nil: nothing
 }
 
-const sqlSteps = `
-SELECT no, op, step, state, tries, due_at, started_at, done_at, why, skip_by, skip_reason, skip_approved_by
-FROM saga_step WHERE compensation_id = @id ORDER BY op, no`
+const (
+	stepColumns = `no, op, step, state, tries, due_at, started_at, done_at, why, skip_by, skip_reason, skip_approved_by`
+	sqlSteps    = `
+SELECT ` + stepColumns + `, a.answer, a.answer->>'barrier'
+FROM saga_step s LEFT JOIN LATERAL (
+  SELECT answer FROM compensation_attempt WHERE compensation_id = s.compensation_id AND no = s.no AND op = s.op ORDER BY id DESC LIMIT 1) a ON true
+WHERE compensation_id = @id ORDER BY op, no`
+)
 
 // Steps lists the steps of a compensation, forward before back.
 func (c *Compensations) Steps(ctx context.Context, id int64) ([]StepRow, error) {
@@ -63,7 +72,7 @@ func chart(a *Action, rows []StepRow, cancelled bool, now time.Time) course {
 	case len(by[Back]) > 0:
 		return backwards(a, by, cancelled, now)
 	case len(by[Confirm]) > 0:
-		return confirming(by[Confirm], now)
+		return confirming(a, by[Confirm], now)
 	}
 	return forwards(a, by[Forward], cancelled, now)
 }
@@ -81,16 +90,18 @@ func forwards(a *Action, rows []StepRow, cancelled bool, now time.Time) course {
 		}
 	}
 	switch {
+	case cancelled && !busy && (!through || len(a.undoable(rows)) > 0):
+		return turnBack(a, rows, broken, cancelled)
 	case through && a.Mode == TryConfirmCancel:
 		return course{phase: Confirm, plan: numbers(rows)}
 	case through:
 		return course{end: Verifying}
-	case (broken != nil || cancelled) && !busy:
+	case broken != nil && !busy:
 		return turnBack(a, rows, broken, cancelled)
 	case broken != nil || cancelled:
-		return ready(rows, now, func(r StepRow) bool { return r.State == StepRunning })
+		return ready(a, rows, now, func(r StepRow) bool { return r.State == StepRunning })
 	}
-	return ready(rows, now, func(r StepRow) bool {
+	return ready(a, rows, now, func(r StepRow) bool {
 		for _, id := range a.before(r.No) {
 			if state[id] != StepDone && state[id] != StepSkipped {
 				return false
@@ -110,36 +121,54 @@ func numbers(rows []StepRow) []int {
 
 // turnBack plans what undoes the steps that were done, or may have been.
 func turnBack(a *Action, rows []StepRow, broken *StepRow, cancelled bool) course {
-	if a.Kind != Saga {
-		return halted(broken, cancelled)
-	}
-	var undo []int
-	for _, r := range rows {
-		begun := r.Tries > 0 || r.State == StepDone
-		if begun && r.State != StepSkipped && (a.Mode == TryConfirmCancel || a.Steps[r.No].Compensate != "" && r.State != StepFailed) {
-			undo = append(undo, r.No)
-		}
-	}
+	undo := a.undoable(rows)
 	if len(undo) == 0 {
-		return halted(broken, cancelled)
+		return halted(rows, broken, cancelled)
 	}
 	return course{phase: Back, plan: undo}
 }
 
-// halted ends what has nothing to undo.
-func halted(broken *StepRow, cancelled bool) course {
+// undoable are the steps that were done or may have been, and can be undone. A
+// reservation is released even if it was refused: a participant may have kept it.
+func (a *Action) undoable(rows []StepRow) (undo []int) {
+	if a.Kind != Saga {
+		return nil
+	}
+	for _, r := range rows {
+		begun := r.Tries > 0 || r.State == StepDone
+		if r.Op != Forward || !begun || r.State == StepSkipped {
+			continue
+		}
+		if a.Mode == TryConfirmCancel || a.Steps[r.No].Compensate != "" && r.State != StepFailed {
+			undo = append(undo, r.No)
+		}
+	}
+	return undo
+}
+
+// halted ends what has nothing that could be undone.
+func halted(rows []StepRow, broken *StepRow, cancelled bool) course {
 	switch {
 	case broken != nil && broken.State == StepUnknown:
 		return course{end: NeedsAttention, why: fmt.Sprintf("step %s: %s", broken.Step, text(broken.Why, "its outcome is not known"))}
 	case broken != nil && !cancelled:
 		return course{end: NeedsAttention, why: fmt.Sprintf("step %s: %s", broken.Step, text(broken.Why, "it failed"))}
 	}
+	var stay []string
+	for _, r := range rows {
+		if r.State == StepDone {
+			stay = append(stay, r.Step)
+		}
+	}
+	if len(stay) > 0 {
+		return course{end: Cancelled, why: "cancelled; nothing undoes what was done: " + strings.Join(stay, ", ")}
+	}
 	return course{end: Cancelled, why: "cancelled before anything was done"}
 }
 
 // backwards runs what undoes, the last step first, and stops at the first that
 // fails.
-func backwards(_ *Action, by map[Op][]StepRow, cancelled bool, now time.Time) course {
+func backwards(a *Action, by map[Op][]StepRow, cancelled bool, now time.Time) course {
 	rows := by[Back]
 	for i := len(rows) - 1; i >= 0; i-- {
 		switch r := rows[i]; r.State {
@@ -147,7 +176,7 @@ func backwards(_ *Action, by map[Op][]StepRow, cancelled bool, now time.Time) co
 		case StepFailed, StepUnknown:
 			return course{end: NeedsAttention, why: fmt.Sprintf("stopped at what undoes %s: %s", r.Step, text(r.Why, "it failed"))}
 		default:
-			return ready(rows[i:i+1], now, func(StepRow) bool { return true })
+			return ready(a, rows[i:i+1], now, func(StepRow) bool { return true })
 		}
 	}
 	if cancelled {
@@ -164,7 +193,7 @@ func backwards(_ *Action, by map[Op][]StepRow, cancelled bool, now time.Time) co
 
 // confirming goes on until every step is confirmed: a reservation that was made
 // may not be left.
-func confirming(rows []StepRow, now time.Time) course {
+func confirming(a *Action, rows []StepRow, now time.Time) course {
 	through := true
 	for _, r := range rows {
 		if r.State == StepFailed || r.State == StepUnknown {
@@ -175,22 +204,36 @@ func confirming(rows []StepRow, now time.Time) course {
 	if through {
 		return course{end: Verifying}
 	}
-	return ready(rows, now, func(StepRow) bool { return true })
+	return ready(a, rows, now, func(StepRow) bool { return true })
 }
 
 // ready picks the steps that may run now, or says when the next one may.
-func ready(rows []StepRow, now time.Time, may func(StepRow) bool) (c course) {
+func ready(a *Action, rows []StepRow, now time.Time, may func(StepRow) bool) (c course) {
 	for _, r := range rows {
 		if r.State != StepWaiting && r.State != StepRunning || !may(r) {
 			continue
 		}
-		if r.DueAt == nil || !r.DueAt.After(now) {
+		due := a.due(r)
+		if due == nil || !due.After(now) {
 			c.run = append(c.run, r)
-		} else if c.wait == nil || r.DueAt.Before(*c.wait) {
-			c.wait = r.DueAt
+		} else if c.wait == nil || due.Before(*c.wait) {
+			c.wait = due
 		}
 	}
 	return c
+}
+
+// due is when a step may be done; nil: now. What a process that died has left
+// running in a saga is left alone for the step's time-out: its call may be under way.
+func (a *Action) due(r StepRow) *time.Time {
+	if r.State != StepRunning || a.Kind != Saga || r.StartedAt == nil {
+		return r.DueAt
+	}
+	over := r.StartedAt.Add(mostTimeout)
+	if r.Op == Forward {
+		over = r.StartedAt.Add(a.Steps[r.No].Timeout)
+	}
+	return &over
 }
 
 func text(s *string, otherwise string) string {
@@ -214,7 +257,7 @@ func (s *step) advance(ctx context.Context) (*time.Time, error) {
 	case next.phase != 0:
 		return &now, s.planPhase(ctx, next)
 	case len(next.run) > 0:
-		group, ctx := errgroup.WithContext(ctx)
+		var group errgroup.Group // one that fails leaves the calls of the others alone
 		for _, r := range next.run {
 			group.Go(func() error { return s.execute(ctx, r) })
 		}

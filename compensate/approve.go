@@ -113,7 +113,7 @@ func (c *Compensations) ready(ctx context.Context, tx pgx.Tx, comp *Compensation
 	if err != nil {
 		return err
 	}
-	a, err := def.Parse()
+	a, err := c.parsed(def)
 	if err != nil {
 		return err
 	}

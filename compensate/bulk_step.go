@@ -137,7 +137,7 @@ func (c *Compensations) bulkPlans(ctx context.Context, at bulkAt, items []BulkIt
 	if err != nil {
 		return nil, err
 	}
-	a, err := def.Parse()
+	a, err := c.defined(ctx, def)
 	if err != nil {
 		return nil, err
 	}

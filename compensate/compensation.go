@@ -79,15 +79,17 @@ type Effect []EffectStep
 
 // EffectStep is one call or statement.
 type EffectStep struct {
-	Step       string `json:"step"`
-	Kind       Kind   `json:"kind"`
-	Method     string `json:"method,omitempty"`
-	URL        string `json:"url,omitempty"`
-	Body       string `json:"body,omitempty"` // JSON
-	SQL        string `json:"sql,omitempty"`
-	Params     Inputs `json:"params,omitempty"` // of the SQL
-	Undo       string `json:"undo,omitempty"`   // the action that compensates it
-	Idempotent string `json:"idempotency_key,omitempty"`
+	Step       string      `json:"step"`
+	Kind       Kind        `json:"kind"`
+	Method     string      `json:"method,omitempty"`
+	URL        string      `json:"url,omitempty"`
+	Body       string      `json:"body,omitempty"` // JSON
+	SQL        string      `json:"sql,omitempty"`
+	Params     Inputs      `json:"params,omitempty"`  // of the SQL
+	Undo       string      `json:"undo,omitempty"`    // the action that compensates it
+	UndoAt     int         `json:"undo_at,omitempty"` // that action's version
+	Undoes     *EffectStep `json:"undoes,omitempty"`  // what it would do
+	Idempotent string      `json:"idempotency_key,omitempty"`
 }
 
 // Op is the direction of a step.

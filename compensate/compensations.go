@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -101,6 +102,7 @@ type Compensations struct {
 	river   *river.Client[pgx.Tx] // inserts steps
 	secrets *strings.Replacer
 	counts  counter
+	pins    sync.Map     // *Action by pin
 	reached func(moment) // for tests that stop a step at a moment
 }
 

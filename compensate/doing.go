@@ -32,7 +32,7 @@ func (s *step) does(ctx context.Context, r StepRow) (*doing, error) {
 	case r.Op == Confirm:
 		return s.calls(st, st.Confirm, m, nil)
 	case r.Op == Back:
-		return s.undoes(ctx, st, r, m)
+		return s.undoes(ctx, r, st, m)
 	}
 	return s.forward(st, r, m)
 }
@@ -47,22 +47,24 @@ func (s *step) forward(st Step, r StepRow, m barrier.Mark) (*doing, error) {
 	return s.replays(r)
 }
 
-// undoes renders the action that compensates a step, as it is defined now.
-func (s *step) undoes(ctx context.Context, st Step, r StepRow, m barrier.Mark) (*doing, error) {
-	def, err := s.c.Actions.Current(ctx, st.Compensate)
+// undoes renders the action that compensates a step, in the version that was
+// approved with it.
+func (s *step) undoes(ctx context.Context, r StepRow, st Step, m barrier.Mark) (*doing, error) {
+	version := 0
+	for _, e := range s.comp.Effect {
+		if e.Step == st.ID {
+			version = e.UndoAt
+		}
+	}
+	def, err := s.c.Actions.Version(ctx, st.Compensate, version)
 	if err != nil {
 		return nil, err
 	}
-	a, err := def.Parse()
+	undo, err := s.c.undo(def, st.ID)
 	if err != nil {
 		return nil, err
 	}
-	if a.Kind == Saga || a.Kind == ReplayEvent {
-		return nil, fmt.Errorf("%s undoes step %s, and is of kind %s: it has to be http or sql", a.Name, st.ID, a.Kind)
-	}
-	undo := a.Steps[0]
-	undo.ID = st.ID
-	return s.forward(undo, r, m)
+	return s.forward(*undo, r, m)
 }
 
 // calls makes an HTTP call whose Idempotency-Key stays the same for every retry.

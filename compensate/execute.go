@@ -11,7 +11,7 @@ import (
 
 const (
 	sqlBegin = `
-UPDATE saga_step SET state = 1, tries = tries + 1, started_at = now(), due_at = NULL WHERE compensation_id = @id AND no = @no AND op = @op AND state = 0
+UPDATE saga_step SET state = 1, tries = tries + 1, started_at = @now, due_at = NULL WHERE compensation_id = @id AND no = @no AND op = @op AND state = 0
 RETURNING tries`
 	sqlAttempt = `
 INSERT INTO compensation_attempt (compensation_id, no, op, request) VALUES (@id, @no, @op, @request)`
@@ -53,7 +53,7 @@ func (s *step) execute(ctx context.Context, r StepRow) error {
 // intend commits that the step is about to be done. False: somebody else has it.
 func (s *step) intend(ctx context.Context, r *StepRow, d *doing) (begun bool, err error) {
 	err = s.fenced(ctx, func(tx pgx.Tx) error {
-		args := pgx.NamedArgs{"id": s.id, "no": r.No, "op": r.Op, "request": d.shown}
+		args := pgx.NamedArgs{"id": s.id, "no": r.No, "op": r.Op, "request": d.shown, "now": s.c.Clock()}
 		err := tx.QueryRow(ctx, sqlBegin, args).Scan(&r.Tries)
 		if err == pgx.ErrNoRows {
 			return nil
@@ -111,10 +111,23 @@ func (s *step) after(r StepRow, a answer) (StepState, *time.Time) {
 	case a.outcome == retry && r.Tries < s.action.Attempts.Max:
 		due := s.c.Clock().Add(max(s.action.Attempts.wait(r.Tries), a.wait))
 		return StepWaiting, &due
-	case a.outcome == unknown:
+	case a.outcome == unknown && s.repeats(r) && r.Tries < s.action.Attempts.Max:
+		due := s.c.Clock().Add(s.action.Attempts.wait(r.Tries))
+		return StepWaiting, &due
+	case a.outcome == unknown, a.outcome == retry && s.mayStand(r, a):
 		return StepUnknown, nil
 	}
 	return StepFailed, nil
+}
+
+// repeats reports whether a step is tried again without knowing what came of it:
+// participants of a TCC have to take a second confirm or cancel.
+func (s *step) repeats(r StepRow) bool { return s.action.Mode == TryConfirmCancel && r.Op != Forward }
+
+// mayStand reports whether a step that was given up may have been applied all the
+// same. A saga undoes it then.
+func (s *step) mayStand(r StepRow, a answer) bool {
+	return s.action.Kind == Saga && r.Op == Forward && (a.Status >= 500 || a.Status == 408 || a.Status == 409)
 }
 
 // wait is the pause after so many tries.

@@ -83,7 +83,7 @@ func (c *Compensations) current(ctx context.Context, action string) (Definition,
 	if err != nil {
 		return def, nil, err
 	}
-	a, err := def.Parse()
+	a, err := c.defined(ctx, def)
 	return def, a, err
 }
 

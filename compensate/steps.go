@@ -191,11 +191,7 @@ func (s *step) load(ctx context.Context) (err error) {
 	if s.comp, err = s.c.Get(ctx, s.id); err != nil {
 		return err
 	}
-	def, err := s.c.Actions.Version(ctx, s.comp.Action, s.comp.Version)
-	if err != nil {
-		return err
-	}
-	s.action, err = def.Parse()
+	s.action, err = s.c.pinned(ctx, s.comp.Action, s.comp.Version)
 	return err
 }
 

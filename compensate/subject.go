@@ -115,26 +115,37 @@ func (a *Action) affords(amount reconcile.Amount) error {
 	return nil
 }
 
-// render writes what each step would do.
+// render writes what each step would do, and what would undo it.
 func (c *Compensations) render(a *Action, in Inputs) (Effect, error) {
 	var effect Effect
 	for _, s := range a.Steps {
-		e := EffectStep{Step: s.ID, Kind: s.Kind, Undo: s.Compensate}
-		if s.Kind == HTTP {
-			call, err := c.call(s.Request, in)
-			if err != nil {
-				return nil, fmt.Errorf("step %s: %w", s.ID, err)
-			}
-			e.Method, e.URL, e.Body = call.method, call.shown, call.body
+		e, err := c.renderStep(s, in)
+		if err != nil {
+			return nil, fmt.Errorf("step %s: %w", s.ID, err)
 		}
-		if s.Kind == SQL {
-			params, err := s.Statement.params(in)
+		if s.undo != nil {
+			undoes, err := c.renderStep(*s.undo, in)
 			if err != nil {
-				return nil, fmt.Errorf("step %s: %w", s.ID, err)
+				return nil, fmt.Errorf("what undoes step %s: %w", s.ID, err)
 			}
-			e.SQL, e.Params = s.Statement.Text, params
+			e.Undo, e.UndoAt, e.Undoes = s.Compensate, s.undoVersion, &undoes
 		}
 		effect = append(effect, e)
 	}
 	return effect, nil
+}
+
+func (c *Compensations) renderStep(s Step, in Inputs) (e EffectStep, err error) {
+	e = EffectStep{Step: s.ID, Kind: s.Kind}
+	switch s.Kind {
+	case HTTP:
+		var out call
+		if out, err = c.call(s.Request, in); err == nil {
+			e.Method, e.URL, e.Body = out.method, out.shown, out.body
+		}
+	case SQL:
+		e.SQL = s.Statement.Text
+		e.Params, err = s.Statement.params(in)
+	}
+	return e, err
 }
