@@ -44,10 +44,14 @@ const (
 )
 
 // Stop keeps the schedule from proposing, and what it has proposed from
-// starting; a call under way is finished. It needs a reason. Error: ErrState
-// where it is stopped.
+// starting; a call under way is finished. Operators and approvers may; it needs a
+// reason. Error: ErrState where it is stopped.
 func (c *Compensations) Stop(ctx context.Context, actor access.Actor) error {
-	return c.flip(ctx, actor, access.ControlCompensation, sqlStop, "compensations.stopped")
+	act := access.ControlCompensation
+	if actor.May(access.ApproveCompensation) {
+		act = access.ApproveCompensation
+	}
+	return c.flip(ctx, actor, act, sqlStop, "compensations.stopped")
 }
 
 // Go lets the schedule go on. It needs a reason, and an approver. Error:
