@@ -15,6 +15,7 @@ import (
 // policyActs is the order of the policy table on the page.
 var policyActs = []access.Act{
 	access.Read, access.ReadPayload, access.PlanReplay, access.StartReplay, access.ApproveReplay,
+	access.ProposeJob, access.ApproveJob,
 	access.PauseConsumer, access.AckAlert, access.RunChecks, access.MuteCheck, access.TestAlert, access.Configure, access.ManageTokens, access.ManageUsers,
 }
 

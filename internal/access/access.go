@@ -53,6 +53,8 @@ const (
 	RunJob              Act = "run_reconciliation" // and assign and comment its breaks
 	ExplainBreak        Act = "explain_break"
 	SignOff             Act = "sign_off" // not one's own run
+	ProposeJob          Act = "propose_job"
+	ApproveJob          Act = "approve_job" // not one's own proposal
 	ProposeCompensation Act = "propose_compensation"
 	ApproveCompensation Act = "approve_compensation" // not one's own
 	ControlCompensation Act = "control_compensation" // pause, cancel, retry
@@ -87,6 +89,8 @@ var policy = map[Act][]Role{
 	RunJob:              {Operator, Reviewer, Admin},
 	ExplainBreak:        {Reviewer, Admin},
 	SignOff:             {Reviewer, Admin},
+	ProposeJob:          {Operator, Reviewer, Admin},
+	ApproveJob:          {Approver, Admin},
 	ProposeCompensation: {Operator, Reviewer, Admin},
 	ApproveCompensation: {Approver, Admin},
 	ControlCompensation: {Operator, Admin},
