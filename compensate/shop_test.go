@@ -35,6 +35,7 @@ type bank struct {
 	*testing.T
 	console  *pgxpool.Pool
 	business *pgxpool.Pool
+	reading  *pgxpool.Pool // by a role that only reads
 	runs     *reconcile.Runs
 	breaks   *reconcile.Breaks
 	actions  *Actions
@@ -62,7 +63,7 @@ func openBank(t *testing.T) *bank {
 		b.exec("CREATE TABLE " + table + " (event_id text, amount numeric, at timestamptz)")
 	}
 	b.exec(barrier.DDL)
-	reading := b.reader()
+	b.reading = b.reader()
 	jobs := reconcile.NewJobs(b.console)
 	b.keep(func(tx pgx.Tx) error {
 		j, err := reconcile.ParseJob("job.yaml", []byte(bankJob))
@@ -72,22 +73,27 @@ func openBank(t *testing.T) *bank {
 		return err
 	})
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
-	var err error
-	b.runs, err = reconcile.NewRuns(b.console, jobs, map[string]reconcile.Database{"pg": {Name: "pg", Postgres: reading}}, reconcile.Options{Clock: b.clock, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.breaks, b.actions = reconcile.NewBreaks(b.console), NewActions(b.console)
 	server := httptest.NewServer(http.HandlerFunc(b.serve))
 	t.Cleanup(server.Close)
-	b.Compensations, err = New(Config{
-		Pool: b.console, Actions: b.actions, Runs: b.runs, Breaks: b.breaks, Jobs: jobs, Targets: map[string]Target{"pg": {Postgres: b.business}},
-		Bases: map[string]Base{"points-api": {URL: server.URL}}, Clock: b.clock, Log: log,
-	})
-	if err != nil {
+	var err error
+	if b.Compensations, err = assemble(b.console, b.business, b.reading, server.URL, b.clock, log); err != nil {
 		t.Fatal(err)
 	}
+	b.runs, b.breaks, b.actions = b.Runs, b.Breaks, b.Actions
 	return b
+}
+
+// assemble makes the engine of one process.
+func assemble(console, business, reading *pgxpool.Pool, url string, clock func() time.Time, log *slog.Logger) (*Compensations, error) {
+	jobs := reconcile.NewJobs(console)
+	runs, err := reconcile.NewRuns(console, jobs, map[string]reconcile.Database{"pg": {Name: "pg", Postgres: reading}}, reconcile.Options{Clock: clock, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return New(Config{
+		Pool: console, Actions: NewActions(console), Runs: runs, Breaks: reconcile.NewBreaks(console), Jobs: jobs, Targets: map[string]Target{"pg": {Postgres: business}},
+		Bases: map[string]Base{"points-api": {URL: url}}, Clock: clock, Log: log,
+	})
 }
 
 // reader is a pool on the business database whose role only reads.
