@@ -1,4 +1,4 @@
-.PHONY: test soak interop lint generate bench demo build
+.PHONY: test soak interop lint generate bench bench-reconcile demo build
 
 test:     ## everything against real servers, as CI does
 	scripts/test unit
@@ -17,6 +17,9 @@ generate: ## pages from their templates
 
 bench:    ## figures, against what database, broker and Spring do in the same run
 	scripts/test bench
+
+bench-reconcile: ## figures of reconciliation, beside reladiff on the same data
+	scripts/test bench-reconcile
 
 demo:
 	go run ./cmd/console demo

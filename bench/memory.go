@@ -110,14 +110,17 @@ func resetPeak() error {
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
 // peakMemory is the most that was resident since resetPeak, in bytes.
-func peakMemory() (int64, error) {
-	status, err := os.ReadFile("/proc/self/status")
+func peakMemory() (int64, error) { return peakOf("self") }
+
+// peakOf is the most that was ever resident of a process, in bytes.
+func peakOf(pid string) (int64, error) {
+	status, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
 		return 0, fmt.Errorf("read the peak of memory: %w", err)
 	}
 	m := highWater.FindSubmatch(status)
 	if m == nil {
-		return 0, fmt.Errorf("no VmHWM in /proc/self/status")
+		return 0, fmt.Errorf("no VmHWM in /proc/%s/status", pid)
 	}
 	kb, err := strconv.ParseInt(string(m[1]), 10, 64)
 	return kb << 10, err

@@ -1,12 +1,15 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -28,45 +31,69 @@ type ledgers struct {
 	drop   []func()
 }
 
-// Reconcile compares ledgers of so many rows across engines, beside a diff tool
-// on the same data if tool names it, and within one database beside a bare
-// anti-join.
-func (e Env) Reconcile(ctx context.Context, mysqlURL, tool string, rows int) error {
+// Reconciling is what Env.Reconcile measures.
+type Reconciling struct {
+	MySQL string // URL of a server whose user may create databases and users
+	Tool  string // a diff tool of reladiff's command line; empty: figures only
+	Rows  int    // of each ledger
+	Large int    // of ledgers with which only time and memory are measured; 0: none
+}
+
+// Reconcile compares ledgers across engines, beside the tool on the same data,
+// and within one database beside a bare anti-join.
+func (e Env) Reconcile(ctx context.Context, r Reconciling) error {
+	beside := &besideTool{file: r.Tool, peaks: map[string]int64{}, rates: map[string]rate{}}
 	for _, key := range []string{"id", "event_id"} {
-		l, err := e.openLedgers(ctx, mysqlURL, key, rows)
+		err := e.withLedgers(ctx, r.MySQL, key, r.Rows, func(l *ledgers) error {
+			for _, differences := range []int{0, 150, r.Rows / 100} {
+				if err := l.spoil(ctx, differences); err != nil {
+					return err
+				}
+				if err := e.compareLedgers(ctx, l, beside, differences); err != nil {
+					return err
+				}
+				if err := e.joinLedgers(ctx, l, differences); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		for _, permille := range []int{0, 1, 10} {
-			if err := l.spoil(ctx, permille); err != nil {
-				return err
-			}
-			if err := e.compareLedgers(ctx, l, tool, permille); err != nil {
-				return err
-			}
-		}
-		if err := e.joinLedgers(ctx, l); err != nil {
-			return err
-		}
-		l.close()
 	}
-	return nil
+	if r.Large == 0 {
+		return nil
+	}
+	return e.withLedgers(ctx, r.MySQL, "id", r.Large, func(l *ledgers) error { return e.compareLarge(ctx, l) })
+}
+
+func (e Env) withLedgers(ctx context.Context, mysqlURL, key string, rows int, measure func(*ledgers) error) error {
+	l := &ledgers{key: key, rows: rows, named: map[string]reconcile.Database{}}
+	defer l.close()
+	if err := e.openLedgers(ctx, l, mysqlURL); err != nil {
+		return err
+	}
+	return measure(l)
 }
 
 var ledgerTypes = map[string]string{"id": "bigint", "event_id": "varchar(64)"}
 
-func (e Env) openLedgers(ctx context.Context, mysqlURL, key string, rows int) (*ledgers, error) {
-	l := &ledgers{key: key, rows: rows, named: map[string]reconcile.Database{}}
+func (e Env) openLedgers(ctx context.Context, l *ledgers, mysqlURL string) error {
 	var err error
 	var drop func()
 	if l.pg, drop, err = e.database(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	l.drop = append(l.drop, drop)
 	if err := l.openMySQL(ctx, mysqlURL); err != nil {
-		return nil, err
+		return err
 	}
-	value := "n"
+	return errors.Join(l.fillPostgres(ctx), l.fillMySQL(ctx), l.openReaders(ctx))
+}
+
+func (l *ledgers) fillPostgres(ctx context.Context) error {
+	key, rows, value := l.key, l.rows, "n"
 	if key == "event_id" {
 		value = "'payment-success-' || n"
 	}
@@ -75,24 +102,28 @@ func (e Env) openLedgers(ctx context.Context, mysqlURL, key string, rows int) (*
 		create := fmt.Sprintf("create table %s (%s %s primary key, amount numeric(18,2), currency char(3), at timestamptz)", table, key, ledgerTypes[key])
 		for _, st := range []string{create, fill, "create index on " + table + " (at)", "vacuum analyze " + table} {
 			if _, err := l.pg.Exec(ctx, st); err != nil {
-				return nil, fmt.Errorf("%s: %w", st, err)
+				return fmt.Errorf("%s: %w", st, err)
 			}
 		}
 	}
-	myValue := "seq"
+	return nil
+}
+
+func (l *ledgers) fillMySQL(ctx context.Context) error {
+	key, rows, value := l.key, l.rows, "seq"
 	if key == "event_id" {
-		myValue = "concat('payment-success-', seq)"
+		value = "concat('payment-success-', seq)"
 	}
 	for _, st := range []string{
 		fmt.Sprintf("create table ledger (%s %s primary key, amount decimal(18,2), currency char(3), at timestamp(6) null, key (at))", key, ledgerTypes[key]),
-		fmt.Sprintf("insert into ledger select %s, (seq %% 10000) / 100.0, 'CNY', timestamp('2026-11-01 00:00:00') + interval seq * 1000 microsecond from seq_1_to_%d", myValue, rows),
+		fmt.Sprintf("insert into ledger select %s, (seq %% 10000) / 100.0, 'CNY', timestamp('2026-11-01 00:00:00') + interval seq * 1000 microsecond from seq_1_to_%d", value, rows),
 		"analyze table ledger",
 	} {
 		if _, err := l.my.ExecContext(ctx, st); err != nil {
-			return nil, fmt.Errorf("%s: %w", st, err)
+			return fmt.Errorf("%s: %w", st, err)
 		}
 	}
-	return l, l.openReaders(ctx)
+	return nil
 }
 
 func (l *ledgers) openMySQL(ctx context.Context, url string) error {
@@ -163,12 +194,24 @@ func (l *ledgers) close() {
 	}
 }
 
-// spoil makes so many of a thousand rows differ.
-func (l *ledgers) spoil(ctx context.Context, permille int) error {
-	if permille == 0 {
+const (
+	sqlSpoilMySQL    = `update ledger set amount = -1 where (timestampdiff(microsecond, '2026-11-01', at) div 1000) %% %d = 0`
+	sqlSpoilPostgres = `update mirror set amount = -1 where (extract(epoch from at - timestamptz '2026-11-01 00:00:00Z') * 1000)::bigint %% %d = 0`
+)
+
+// spoil makes so many rows differ, at even distances.
+func (l *ledgers) spoil(ctx context.Context, differences int) error {
+	if differences == 0 {
 		return nil
 	}
-	_, err := l.my.ExecContext(ctx, fmt.Sprintf("update ledger set amount = (microsecond(at) div 1000 + second(at) * 1000) %% 10000 / 100.0 + 1 where (microsecond(at) div 1000) < %d", permille))
+	distance := l.rows / differences
+	if _, err := l.my.ExecContext(ctx, fmt.Sprintf(sqlSpoilMySQL, distance)); err != nil {
+		return fmt.Errorf("spoil: %w", err)
+	}
+	if _, err := l.pg.Exec(ctx, fmt.Sprintf(sqlSpoilPostgres, distance)); err != nil {
+		return fmt.Errorf("spoil: %w", err)
+	}
+	_, err := l.pg.Exec(ctx, "vacuum analyze mirror")
 	return err
 }
 
@@ -208,55 +251,120 @@ func (l *ledgers) compare(ctx context.Context, effect, table, plan string) (rate
 	return rate{l.rows, time.Since(began)}, len(c.Findings), nil
 }
 
-// compareLedgers measures across engines, beside the tool.
-func (e Env) compareLedgers(ctx context.Context, l *ledgers, tool string, permille int) error {
-	name := fmt.Sprintf("reconcile-%s-%dpermille", l.key, permille)
-	if tool == "" {
-		r, found, err := l.compare(ctx, "my", "ledger", reconcile.PlanMerge)
-		if err == nil {
-			_, err = fmt.Fprintf(e.Out, "%s: %.0f rows/s, %d differences\n", name, r.perSecond(), found)
-		}
-		return err
-	}
-	var peak, theirs int64
+// besideTool is the tool, with what it did.
+type besideTool struct {
+	file  string
+	rates map[string]rate  // by number of differences
+	peaks map[string]int64 // the same, bytes
+}
+
+// compareLedgers measures across engines, beside the tool. Where it refuses the
+// key, what it did with integers is the limit.
+func (e Env) compareLedgers(ctx context.Context, l *ledgers, beside *besideTool, differences int) error {
+	name, n := fmt.Sprintf("reconcile-%s-%d", l.key, differences), strconv.Itoa(differences)
+	var peak int64
 	ours := func() (rate, error) {
 		if err := resetPeak(); err != nil {
 			return rate{}, err
 		}
 		r, found, err := l.compare(ctx, "my", "ledger", reconcile.PlanMerge)
-		if err == nil {
-			peak, err = peakMemory()
+		if err != nil {
+			return rate{}, err
 		}
+		peak, err = peakMemory()
 		fmt.Fprintf(e.Out, "  ours %s, %d differences, peak %d MB\n", r.took.Round(10*time.Millisecond), found, peak>>20)
 		return r, err
 	}
+	if beside.file == "" {
+		r, err := ours()
+		if err == nil {
+			_, err = fmt.Fprintf(e.Out, "%s: %.0f rows/s\n", name, r.perSecond())
+		}
+		return err
+	}
 	err := e.ratio(name, 5, ours, func() (rate, error) {
-		r, memory, err := l.tool(ctx, tool)
-		theirs = memory
-		fmt.Fprintf(e.Out, "  %s %s, peak %d MB\n", tool, r.took.Round(10*time.Millisecond), memory>>20)
+		r, memory, err := l.tool(ctx, beside.file)
+		if errors.Is(err, errRefused) {
+			fmt.Fprintf(e.Out, "  %v; its figure with integers: %s\n", err, beside.rates[n].took.Round(10*time.Millisecond))
+			return beside.rates[n], nil
+		}
+		beside.rates[n], beside.peaks[n] = r, memory
+		fmt.Fprintf(e.Out, "  %s %s, peak %d MB\n", filepath.Base(beside.file), r.took.Round(10*time.Millisecond), memory>>20)
 		return r, err
 	})
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(e.Out, "RATIO %s-memory %.2f goal < 1\n", name, float64(peak)/float64(theirs))
+	_, err = fmt.Fprintf(e.Out, "RATIO %s-memory %.2f goal < 1\n", name, float64(peak)/float64(beside.peaks[n]))
 	return err
 }
 
-// tool runs a diff tool of reladiff's command line as a process of its own.
-func (l *ledgers) tool(ctx context.Context, tool string) (rate, int64, error) {
+// compareLarge measures what many rows take.
+func (e Env) compareLarge(ctx context.Context, l *ledgers) error {
+	if err := resetPeak(); err != nil {
+		return err
+	}
+	r, _, err := l.compare(ctx, "my", "ledger", reconcile.PlanMerge)
+	if err != nil {
+		return err
+	}
+	peak, err := peakMemory()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.Out, "MEMORY reconcile-%d %d MB goal < 100; %.0f rows/s\n", l.rows, peak>>20, r.perSecond())
+	return err
+}
+
+var errRefused = errors.New("the tool refuses the key")
+
+// tool runs the diff tool as a process of its own, on the columns that the job
+// compares.
+func (l *ledgers) tool(ctx context.Context, file string) (rate, int64, error) {
 	pg := l.pg.Config().ConnConfig
-	cmd := exec.CommandContext(ctx, tool,
+	cmd := exec.CommandContext(ctx, file,
 		fmt.Sprintf("postgresql://%s:%s@%s:%d/%s", pg.User, pg.Password, pg.Host, pg.Port, pg.Database), "ledger",
 		fmt.Sprintf("mysql://%s:%s@%s/%s", l.myConf.User, l.myConf.Passwd, l.myConf.Addr, l.myConf.DBName), "ledger",
-		"-k", l.key, "-c", "amount")
+		"-k", l.key, "-c", "amount", "-c", "currency")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
 	began := time.Now()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return rate{}, 0, fmt.Errorf("%s: %w: %s", tool, err, out[max(0, len(out)-500):])
+	if err := cmd.Start(); err != nil {
+		return rate{}, 0, err
 	}
-	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	return rate{l.rows, time.Since(began)}, usage.Maxrss << 10, nil
+	peak := watchPeak(cmd.Process.Pid)
+	err := cmd.Wait()
+	took, memory := time.Since(began), peak()
+	switch text := out.String(); {
+	case strings.Contains(text, "as a key"):
+		return rate{}, 0, errRefused
+	case err != nil:
+		return rate{}, 0, fmt.Errorf("%s: %w: %s", file, err, text[max(0, len(text)-500):])
+	}
+	return rate{l.rows, took}, memory, nil
+}
+
+// watchPeak follows the memory of another process until peak is asked for: what
+// the system counts for a child begins with the memory of its parent.
+func watchPeak(pid int) (peak func() int64) {
+	done, most := make(chan struct{}), make(chan int64)
+	go func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		var highest int64
+		for {
+			select {
+			case <-done:
+				most <- highest
+				return
+			case <-tick.C:
+				if now, err := peakOf(strconv.Itoa(pid)); err == nil { // it may have just ended
+					highest = max(highest, now)
+				}
+			}
+		}
+	}()
+	return func() int64 { close(done); return <-most }
 }
 
 const sqlBareJoin = `
@@ -268,12 +376,12 @@ select count(*) from (
 
 // joinLedgers measures two tables of one database, beside a bare anti-join in
 // both directions.
-func (e Env) joinLedgers(ctx context.Context, l *ledgers) error {
+func (e Env) joinLedgers(ctx context.Context, l *ledgers, differences int) error {
 	ours := func() (rate, error) {
 		r, _, err := l.compare(ctx, "pg", "mirror", reconcile.PlanJoin)
 		return r, err
 	}
-	return e.ratio("reconcile-join-"+l.key, 1/1.3, ours, func() (rate, error) {
+	return e.ratio(fmt.Sprintf("reconcile-join-%s-%d", l.key, differences), 0.77, ours, func() (rate, error) {
 		began := time.Now()
 		var n int
 		err := l.pg.QueryRow(ctx, fmt.Sprintf(sqlBareJoin, l.key), ledgerFrom, ledgerFrom.Add(30*24*time.Hour)).Scan(&n)

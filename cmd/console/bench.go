@@ -23,6 +23,7 @@ type benchCmd struct {
 	MySQL            string   `help:"MariaDB whose user may create databases and users, for reconcile." name:"mysql" env:"ONCEMORE_MYSQL_URL" placeholder:"URL"`
 	Reladiff         string   `help:"Program of that name, beside which reconcile is measured; without it there are figures only." placeholder:"FILE"`
 	Rows             int      `help:"Rows of each ledger that reconcile compares." default:"1000000"`
+	LargeRows        int      `help:"Rows of ledgers with which reconcile measures time and memory alone." placeholder:"N"`
 	Backlog          int      `help:"Records of 1 KB that memory is measured with." default:"300000"`
 	Rounds           int      `help:"The median of so many counts." default:"3"`
 }
@@ -76,7 +77,7 @@ func (c benchCmd) Run(e *edge) error {
 		return env.Letters(e.ctx, c.Letters, c.Keep, openSite(c.Kafka, e.log))
 	}
 	if slices.Contains(c.What, "reconcile") {
-		return env.Reconcile(e.ctx, c.MySQL, c.Reladiff, c.Rows)
+		return env.Reconcile(e.ctx, bench.Reconciling{MySQL: c.MySQL, Tool: c.Reladiff, Rows: c.Rows, Large: c.LargeRows})
 	}
 	if c.wants("replay") {
 		return env.Replay(e.ctx, func(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays) error {
