@@ -40,13 +40,7 @@ func (c *Cluster) holding(ctx context.Context, topics []string) ([]UnattendedSou
 	}
 	var out []UnattendedSource
 	for _, topic := range slices.Sorted(slices.Values(topics)) {
-		n := int64(0)
-		for partition, end := range last[topic] {
-			if start, ok := first.Lookup(topic, partition); ok && start.Err == nil && end.Err == nil {
-				n += end.Offset - start.Offset
-			}
-		}
-		if n > 0 {
+		if n := records(first, last, topic); n > 0 {
 			out = append(out, UnattendedSource{Cluster: c.Name, Topic: topic, Records: n})
 		}
 	}

@@ -62,4 +62,5 @@ type Deps struct {
 	Registry *prometheus.Registry            // served at /metrics; the parts register their collectors here
 	Ready    func(ctx context.Context) error // asked by /readyz besides the database; nil: nothing more
 	Try      Try                             // nil: not the demo, no Try it page
+	Setup    Setup                           // the first run; nil: the config is not a file of this process
 }

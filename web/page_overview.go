@@ -9,12 +9,16 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"oncemore/dlq"
+	"oncemore/internal/access"
 	"oncemore/views"
 )
 
 func (s *Server) overviewPage(c echo.Context) error {
 	if err := noQuery(c); err != nil {
 		return err
+	}
+	if s.Setup != nil && s.Setup.Needed() && actorOf(c).May(access.Configure) {
+		return c.Redirect(http.StatusSeeOther, "/setup")
 	}
 	here := localeOf(c)
 	overview, err := s.Overview.Overview(c.Request().Context())

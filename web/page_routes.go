@@ -74,6 +74,9 @@ func (s *Server) registerPages(g *echo.Group) {
 		g.GET("/settings/alerts", s.settingsAlertsPage)
 		g.POST("/settings/alerts/:channel/test", s.alertTest, s.allow(access.TestAlert))
 	}
+	if s.Setup != nil {
+		s.registerSetup(g)
+	}
 	g.GET("/audit", s.auditPage)
 	g.GET("/profile", s.profilePage)
 	g.POST("/profile/tokens", s.tokenCreate)

@@ -35,6 +35,8 @@ var allRoles = roles{true, true, true, true}
 type extras struct {
 	try   web.Try                     // nil: not the demo
 	ready func(context.Context) error // nil: nothing more
+
+	setup web.Setup // nil: the config is not to be written
 }
 
 // serve runs the roles until ctx ends, then waits for all of them, at most
@@ -233,7 +235,7 @@ func (a *app) webDeps(more extras) web.Deps {
 		Dialects: a.dialects, Registries: a.registries,
 		Environment: a.conf.Environment, Clusters: names, Version: versionText(),
 		Secure: a.conf.Web.Secure, TrustedProxies: proxies,
-		Logger: a.log, Clock: a.clock, Registry: registry, Ready: more.ready, Try: more.try,
+		Logger: a.log, Clock: a.clock, Registry: registry, Ready: more.ready, Try: more.try, Setup: more.setup,
 		Alerts: a.alerts, RunChecks: a.checkNow, Groups: a.groups, Connections: a.connectionNames(), FindEvidence: a.findEvidence,
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -24,6 +25,20 @@ func (c serveCmd) Run(e *edge) error {
 		return err
 	}
 	defer flush()
+	for {
+		if err := c.serve(e, r); !errors.Is(err, errRestart) {
+			return err
+		}
+		e.log.Info("the config was written: starting again", "file", c.Config)
+	}
+}
+
+// errRestart ends a run that is followed by another one, with a config that was
+// written meanwhile.
+var errRestart = errors.New("the config was written")
+
+// serve runs once. Error: errRestart.
+func (c serveCmd) serve(e *edge, r roles) error {
 	a, err := c.open(e)
 	if err != nil {
 		return err
@@ -36,7 +51,16 @@ func (c serveCmd) Run(e *edge) error {
 		}
 		e.log.Info("console", "address", "http://"+ln.Addr().String(), "version", versionText())
 	}
-	return a.serve(e.ctx, r, ln, extras{})
+	ctx, stop := context.WithCancelCause(e.ctx)
+	defer stop(nil)
+	first := &setup{app: a, restart: func() { stop(errRestart) }}
+	if err := a.serve(ctx, r, ln, extras{setup: first}); err != nil {
+		return err
+	}
+	if errors.Is(context.Cause(ctx), errRestart) {
+		return errRestart
+	}
+	return nil
 }
 
 func parseRoles(names []string) (roles, error) {
