@@ -107,7 +107,8 @@ WHERE id = @id`
 const sqlSaid = `
 INSERT INTO reconcile_run_break (run_id, break_id, what, type, currency, amount, sides)
 VALUES (@run, @id, @what, @type, @currency, @amount::numeric, @sides)
-ON CONFLICT (run_id, break_id) DO UPDATE SET amount = excluded.amount, currency = excluded.currency, sides = excluded.sides`
+ON CONFLICT (run_id, break_id) DO UPDATE SET amount = excluded.amount, currency = excluded.currency, sides = excluded.sides,
+  what = CASE WHEN excluded.what IN (3, 4) THEN excluded.what ELSE reconcile_run_break.what END`
 
 // again books a finding that is known: it is as it was, or another amount, or
 // it has come back after it was closed, or explained for another amount.

@@ -133,10 +133,24 @@ func comparedRows(here locale.Locale, b reconcile.Break, job *reconcile.Job) []v
 	for i := range times {
 		times[i].Differs = false // an effect is always later than its record
 	}
+	if onlySingles(b) {
+		times = times[:1]
+		times[0].Label = here.Text("break.prop_time")
+	}
 	if job.Match.Mode == reconcile.OneToMany && bothThere(b) {
 		rows[0].Differs = false // several effects of one key are allowed
 	}
 	return append(rows, times...)
+}
+
+// onlySingles reports whether no side has several rows: first and last are one.
+func onlySingles(b reconcile.Break) bool {
+	for _, s := range b.Sides {
+		if s.Rows > 1 {
+			return false
+		}
+	}
+	return true
 }
 
 func bothThere(b reconcile.Break) bool {

@@ -241,4 +241,3 @@ func (s *Server) exportRun(c echo.Context) error {
 		return breaks, more, err
 	})
 }
-

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -90,6 +91,47 @@ func ageText(here locale.Locale, age time.Duration) string {
 		}
 	}
 	return here.Duration(age.Truncate(time.Second))
+}
+
+// tookText is how long a run took; a short one is not "0.0 s".
+func tookText(here locale.Locale, d time.Duration) string {
+	if d < 100*time.Millisecond {
+		return here.Text("duration.below", "d", here.Duration(100*time.Millisecond))
+	}
+	return here.Duration(d)
+}
+
+// planReasons are why a plan was chosen, in the domain's words; names stand in
+// the groups.
+var planReasons = []struct {
+	says *regexp.Regexp
+	key  string
+	args []string
+}{
+	{regexp.MustCompile(`^asked for$`), "plan.why.asked", nil},
+	{regexp.MustCompile(`^there are three sides$`), "plan.why.three", nil},
+	{regexp.MustCompile(`^a key may have several effects$`), "plan.why.several", nil},
+	{regexp.MustCompile(`^all sides are on (\S+)$`), "plan.why.one", []string{"name"}},
+	{regexp.MustCompile(`^(\S+) is MySQL, which has no full join$`), "plan.why.mysql", []string{"name"}},
+	{regexp.MustCompile(`^(\S+) is on (\S+) and (\S+) on (\S+)$`), "plan.why.apart", []string{"", "name", "", "other"}},
+}
+
+// planWhy is the reason of a plan in the reader's language, else as it was said.
+func planWhy(here locale.Locale, reason string) string {
+	for _, r := range planReasons {
+		m := r.says.FindStringSubmatch(reason)
+		if m == nil {
+			continue
+		}
+		var pairs []any
+		for i, name := range r.args {
+			if name != "" {
+				pairs = append(pairs, name, m[i+1])
+			}
+		}
+		return here.Text(r.key, pairs...)
+	}
+	return reason
 }
 
 func money(a reconcile.Amount, currency string) string { return locale.Money(a.String(), currency) }

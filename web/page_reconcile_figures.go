@@ -99,9 +99,22 @@ func timingTile(here locale.Locale, t *reconcile.Tally) views.RunTile {
 	lines := t.Lines[string(reconcile.Timing)]
 	tile := views.RunTile{Hue: "mute", Icon: "clock", Label: here.Text("run.timing"), Value: locale.Number(keysOf(lines)), Sub: here.Text("run.timing_none")}
 	if len(lines) > 0 {
-		tile.Sub = here.Text("run.timing_sum", "amounts", moneyList(here, lines))
+		tile.Sub = here.Text("run.timing_some")
+	}
+	if some := nonZero(lines); len(some) > 0 {
+		tile.Sub = here.Text("run.timing_sum", "amounts", moneyList(here, some))
 	}
 	return tile
+}
+
+func nonZero(lines map[string]reconcile.Line) map[string]reconcile.Line {
+	some := map[string]reconcile.Line{}
+	for c, l := range lines {
+		if !l.Amount.IsZero() {
+			some[c] = l
+		}
+	}
+	return some
 }
 
 // skippedTile counts rows without a key: nobody knows what they belong to.

@@ -184,7 +184,7 @@ func runRow(here locale.Locale, r reconcile.Run) views.RunRow {
 		row.Matched, _ = matchedText(here, r)
 	}
 	if r.StartedAt != nil && r.FinishedAt != nil {
-		row.Took = here.Duration(r.FinishedAt.Sub(*r.StartedAt))
+		row.Took = tookText(here, r.FinishedAt.Sub(*r.StartedAt))
 	}
 	if r.State == reconcile.Failed || r.State == reconcile.Partial {
 		row.Why = deref(r.Error)

@@ -143,9 +143,9 @@ func runSentences(here locale.Locale, f runFacts) []string {
 	}
 	asked := here.Text("run.fact_asked", "id", strconv.FormatInt(r.ID, 10), "kind", here.Text("run.kind."+runKinds[r.Kind]), "by", byWord(here, r.AskedBy), "time", here.Short(r.AskedAt))
 	if r.StartedAt != nil && r.FinishedAt != nil {
-		asked += here.Text("sentence.gap") + here.Text("run.fact_took", "time", r.StartedAt.In(here.Zone).Format("15:04:05"), "duration", here.Duration(r.FinishedAt.Sub(*r.StartedAt)))
+		asked += here.Text("sentence.gap") + here.Text("run.fact_took", "time", r.StartedAt.In(here.Zone).Format("15:04:05"), "duration", tookText(here, r.FinishedAt.Sub(*r.StartedAt)))
 	}
-	all = append(all, asked, here.Text("run.fact_plan", "version", r.Version, "plan", r.Plan, "why", r.PlanReason))
+	all = append(all, asked, here.Text("run.fact_plan", "version", r.Version, "plan", r.Plan, "why", planWhy(here, r.PlanReason)))
 	if r.Seal != nil {
 		all = append(all, here.Text("run.fact_seal", "hash", shortHash(hex.EncodeToString(r.Seal))))
 	}
@@ -246,7 +246,7 @@ func segmentRows(here locale.Locale, all []reconcile.Segment) []views.SegmentRow
 			row.State = here.Text("segment.cut")
 		}
 		if s.TookMs != nil {
-			row.Took = here.Duration(time.Duration(*s.TookMs) * time.Millisecond)
+			row.Took = tookText(here, time.Duration(*s.TookMs)*time.Millisecond)
 		}
 		rows = append(rows, row)
 	}
@@ -254,7 +254,7 @@ func segmentRows(here locale.Locale, all []reconcile.Segment) []views.SegmentRow
 }
 
 func runProgress(here locale.Locale, r *reconcile.Run, segments []reconcile.Segment) views.RunProgress {
-	p := views.RunProgress{Path: runHref(r.ID), State: r.State.String(), All: len(segments), UpdatedAt: here.Now, Plan: here.Text("run.plan", "plan", r.Plan, "why", r.PlanReason)}
+	p := views.RunProgress{Path: runHref(r.ID), State: r.State.String(), All: len(segments), UpdatedAt: here.Now, Plan: here.Text("run.plan", "plan", r.Plan, "why", planWhy(here, r.PlanReason))}
 	for _, s := range segments {
 		switch s.State {
 		case 1:

@@ -73,7 +73,7 @@ func durationTrend(here locale.Locale, points []reconcile.Point) views.Trend {
 	t := views.Trend{Title: here.Text("jobs.trend_duration"), Bottom: "0"}
 	for _, p := range points {
 		point := trendPoint(here, p)
-		point.Value, point.Text = p.Duration.Seconds(), here.Duration(p.Duration)
+		point.Value, point.Text = p.Duration.Seconds(), tookText(here, p.Duration)
 		if point.Value >= t.High {
 			t.High, t.Top = point.Value, point.Text
 		}
@@ -106,7 +106,7 @@ func (s *Server) previewView(c echo.Context, job *reconcile.Job) *views.PreviewV
 		}
 		return v
 	}
-	v := &views.PreviewView{Plan: here.Text("run.plan", "plan", p.Plan, "why", p.Reason)}
+	v := &views.PreviewView{Plan: here.Text("run.plan", "plan", p.Plan, "why", planWhy(here, p.Reason))}
 	masked := !actor.May(access.ReadPayload)
 	for _, side := range p.Sides {
 		v.Sides = append(v.Sides, previewSide(here, side, job, masked))
