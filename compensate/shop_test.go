@@ -64,14 +64,7 @@ func openBank(t *testing.T) *bank {
 	}
 	b.exec(barrier.DDL)
 	b.reading = b.reader()
-	jobs := reconcile.NewJobs(b.console)
-	b.keep(func(tx pgx.Tx) error {
-		j, err := reconcile.ParseJob("job.yaml", []byte(bankJob))
-		if err == nil {
-			_, err = jobs.Keep(t.Context(), tx, j, bankJob, "test")
-		}
-		return err
-	})
+	b.keepJob(bankJob)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	server := httptest.NewServer(http.HandlerFunc(b.serve))
 	t.Cleanup(server.Close)
@@ -81,6 +74,17 @@ func openBank(t *testing.T) *bank {
 	}
 	b.runs, b.breaks, b.actions = b.Runs, b.Breaks, b.Actions
 	return b
+}
+
+func (b *bank) keepJob(text string) {
+	b.Helper()
+	b.keep(func(tx pgx.Tx) error {
+		j, err := reconcile.ParseJob("job.yaml", []byte(text))
+		if err == nil {
+			_, err = reconcile.NewJobs(b.console).Keep(b.Context(), tx, j, text, "test")
+		}
+		return err
+	})
 }
 
 // assemble makes the engine of one process.
