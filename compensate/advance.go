@@ -40,7 +40,11 @@ WHERE compensation_id = @id ORDER BY op, no`
 
 // Steps lists the steps of a compensation, forward before back.
 func (c *Compensations) Steps(ctx context.Context, id int64) ([]StepRow, error) {
-	rows, err := c.Pool.Query(ctx, sqlSteps, pgx.NamedArgs{"id": id})
+	return stepsOf(ctx, c.Pool, id)
+}
+
+func stepsOf(ctx context.Context, db querier, id int64) ([]StepRow, error) {
+	rows, err := db.Query(ctx, sqlSteps, pgx.NamedArgs{"id": id})
 	if err != nil {
 		return nil, fmt.Errorf("query steps of compensation %d: %w", id, err)
 	}
@@ -285,6 +289,9 @@ func (s *step) through(ctx context.Context, next course) (*time.Time, error) {
 	return &now, err
 }
 
+// phaseNames are kinds of notes, too.
+var phaseNames = map[Op]string{Back: "undoing", Confirm: "confirming"}
+
 const sqlPlanPhase = `
 INSERT INTO saga_step (compensation_id, no, op, step)
 SELECT @id, no, @op, step FROM saga_step WHERE compensation_id = @id AND op = 1 AND no = ANY(@no)
@@ -295,6 +302,6 @@ func (s *step) planPhase(ctx context.Context, next course) error {
 		if _, err := tx.Exec(ctx, sqlPlanPhase, pgx.NamedArgs{"id": s.id, "op": next.phase, "no": next.plan}); err != nil {
 			return fmt.Errorf("plan phase of compensation %d: %w", s.id, err)
 		}
-		return tell(ctx, tx, s.id, "system", map[Op]string{Back: "undoing", Confirm: "confirming"}[next.phase], "", nil)
+		return tell(ctx, tx, s.id, "system", phaseNames[next.phase], "", nil)
 	})
 }

@@ -90,20 +90,40 @@ func (c *Compensations) Cancel(ctx context.Context, actor access.Actor, id int64
 	})
 }
 
-const sqlBegun = `SELECT count(*) FILTER (WHERE state IN (1, 2, 4) AND op = 1), count(*) FILTER (WHERE op = 2 AND state NOT IN (2, 5)) FROM saga_step WHERE compensation_id = @id`
-
-// cancelNow ends what has done nothing. Where something was done, or may have
-// been, only people can say that it is settled.
+// cancelNow ends what waits for people. A saga undoes first what it has done; one
+// that stopped while undoing or confirming has to be resolved there.
 func (c *Compensations) cancelNow(ctx context.Context, tx pgx.Tx, actor access.Actor, comp *Compensation) error {
-	var begun, undoing int
-	if err := tx.QueryRow(ctx, sqlBegun, pgx.NamedArgs{"id": comp.ID}).Scan(&begun, &undoing); err != nil {
-		return fmt.Errorf("steps of compensation %d: %w", comp.ID, err)
+	rows, err := stepsOf(ctx, tx, comp.ID)
+	if err != nil {
+		return err
 	}
-	if undoing > 0 {
-		return fmt.Errorf("%w: %d is undoing what it has done; resolve the step that it stopped at", ErrState, comp.ID)
+	back := slices.ContainsFunc(rows, func(r StepRow) bool { return r.Op != Forward })
+	for _, r := range rows {
+		if r.Op != Forward && r.State != StepDone && r.State != StepSkipped {
+			return fmt.Errorf("%w: %d has stopped at step %s while %s; resolve that first", ErrState, comp.ID, r.Step, phaseNames[r.Op])
+		}
 	}
-	return c.end(ctx, tx, comp, Cancelled, actor.User, actor.Reason)
+	if comp.State != NeedsAttention || back {
+		return c.end(ctx, tx, comp, Cancelled, actor.User, actor.Reason)
+	}
+	def, err := definition(ctx, tx, pgx.NamedArgs{"action": comp.Action, "version": comp.Version})
+	if err != nil {
+		return err
+	}
+	a, err := c.parsed(def)
+	if err != nil {
+		return err
+	}
+	if len(a.undoable(rows)) == 0 {
+		return c.end(ctx, tx, comp, Cancelled, actor.User, actor.Reason)
+	}
+	if _, err := tx.Exec(ctx, sqlUndo, pgx.NamedArgs{"id": comp.ID, "by": actor.User}); err != nil {
+		return fmt.Errorf("undo compensation %d: %w", comp.ID, err)
+	}
+	return c.enqueue(ctx, tx, comp.ID, c.Clock())
 }
+
+const sqlUndo = `UPDATE compensation SET state = 3, cancel_by = @by, why = NULL WHERE id = @id`
 
 const (
 	sqlAgain = `
@@ -129,6 +149,9 @@ func (c *Compensations) Retry(ctx context.Context, actor access.Actor, id int64)
 			}
 			return c.enqueue(ctx, tx, id, c.Clock())
 		}
+		if err := c.undone(ctx, tx, id); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, sqlAgain, pgx.NamedArgs{"id": id})
 		if err != nil {
 			return err
@@ -142,6 +165,24 @@ func (c *Compensations) Retry(ctx context.Context, actor access.Actor, id int64)
 		}
 		return c.enqueue(ctx, tx, id, c.Clock())
 	})
+}
+
+// undone refuses what has been undone: its steps are barred, and would be taken
+// for done without any effect.
+func (c *Compensations) undone(ctx context.Context, tx pgx.Tx, id int64) error {
+	rows, err := stepsOf(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	undoing, open := false, false
+	for _, r := range rows {
+		undoing = undoing || r.Op == Back
+		open = open || r.Op == Back && r.State != StepDone && r.State != StepSkipped
+	}
+	if undoing && !open {
+		return fmt.Errorf("%w: everything that %d has done is undone; cancel it and propose the repair anew", ErrState, id)
+	}
+	return nil
 }
 
 const (

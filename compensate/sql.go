@@ -56,14 +56,14 @@ func (t Target) execute(ctx context.Context, s *Statement, in Inputs, m barrier.
 	} else {
 		rows, err = t.executePostgres(ctx, s, in, m, dry)
 	}
-	a := answer{Rows: &rows, outcome: done}
+	a := answer{Rows: &rows, Barrier: string(barrier.Applied), outcome: done}
 	var kept held
 	switch {
 	case errors.As(err, &kept):
 		return answer{Barrier: string(kept), outcome: heldAs(barrier.Decision(kept))}
 	case errors.Is(err, errDry):
 	case err != nil:
-		a.Error, a.outcome = err.Error(), meaning(err)
+		a.Barrier, a.Error, a.outcome = "", err.Error(), meaning(err)
 	}
 	return a
 }
