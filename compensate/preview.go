@@ -6,16 +6,23 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"oncemore/consumer/barrier"
+	"oncemore/dlq"
 	"oncemore/internal/access"
 	"oncemore/reconcile"
 )
 
-// Preview is what an action would do about one break, before anybody asks for it.
+// Preview is what an action would do about one break or letter, before anybody
+// asks for it.
 type Preview struct {
-	Break    reconcile.Break
+	Break    reconcile.Break // of a letter: none
+	LetterID *uuid.UUID      // nil: it is a break
+	EventID  *string
+	Currency string
+	Amount   reconcile.Amount
 	Effect   Effect
 	Hash     []byte
 	Checkers int       // how many have to approve it
@@ -69,6 +76,7 @@ func (c *Compensations) preview(ctx context.Context, def Definition, a *Action, 
 	if p.Break, err = c.Breaks.Get(ctx, id); err != nil {
 		return p, err
 	}
+	p.EventID, p.Currency, p.Amount = p.Break.EventID, p.Break.Currency, p.Break.Amount
 	if p.Problem = a.fits(p.Break); p.Problem != nil {
 		return p, nil
 	}
@@ -84,6 +92,52 @@ func (c *Compensations) preview(ctx context.Context, def Definition, a *Action, 
 	}
 	p.Effect, p.Hash, p.Checkers = made.effect, made.hash, a.Approval.checkers(p.Break.Amount)
 	return p, err
+}
+
+// PreviewLetters is Preview for letters. Errors: ErrNoAction, dlq.ErrNotFound,
+// access.ErrForbidden.
+func (c *Compensations) PreviewLetters(ctx context.Context, actor access.Actor, action string, letters []uuid.UUID, count int) ([]Preview, error) {
+	if err := actor.Check(access.ProposeCompensation); err != nil {
+		return nil, err
+	}
+	def, a, err := c.current(ctx, action)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Preview, 0, len(letters))
+	for i, id := range letters {
+		p, err := c.previewLetter(ctx, def, a, id, i < count)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func (c *Compensations) previewLetter(ctx context.Context, def Definition, a *Action, id uuid.UUID, count bool) (p Preview, err error) {
+	p.LetterID = &id
+	s, err := c.letter(ctx, def, a, id)
+	if errors.Is(err, dlq.ErrNotFound) {
+		return p, err
+	}
+	var made plan
+	if err == nil {
+		made, err = c.planFor(def, a, s)
+	}
+	p.EventID, p.Currency, p.Amount = s.eventID, s.currency, s.amount
+	if err != nil {
+		why, failed := unfit(err)
+		if why != "" {
+			p.Problem = err
+		}
+		return p, failed
+	}
+	p.Effect, p.Hash, p.Checkers = made.effect, made.hash, a.Approval.checkers(s.amount)
+	if count {
+		p.Counted = c.counted(ctx, a, s.inputs)
+	}
+	return p, nil
 }
 
 const sqlActive = `
@@ -158,25 +212,21 @@ func (c *Compensations) Present(ctx context.Context, comp *Compensation) (p Pres
 		return p, err
 	}
 	p.Version, p.Inputs, p.Effect = def.Version, comp.Inputs, comp.Effect
-	if comp.BreakID == nil {
-		p.Counted = c.counted(ctx, a, p.Inputs)
-		return p, nil
+	s, err := c.again(ctx, def, a, comp)
+	if err == nil && comp.BreakID != nil {
+		b, err := c.Breaks.Get(ctx, *comp.BreakID)
+		if err != nil {
+			return p, err
+		}
+		p.Break = &b
 	}
-	b, err := c.Breaks.Get(ctx, *comp.BreakID)
-	if err != nil {
-		return p, err
-	}
-	p.Break = &b
-	key, err := c.keyOf(ctx, b.Job)
-	if err != nil {
-		return p, err
-	}
-	made, err := c.plan(def, a, b, key)
-	if errors.Is(err, ErrInput) || errors.Is(err, errBase) {
-		p.Changed, p.Problem = true, err.Error()
-		return p, nil
+	var made plan
+	if err == nil {
+		made, err = c.planFor(def, a, s)
 	}
 	if err != nil {
+		p.Changed = true
+		p.Problem, err = unfit(err)
 		return p, err
 	}
 	p.Inputs, p.Effect, p.Changed = made.inputs, made.effect, !bytes.Equal(made.hash, comp.Hash)

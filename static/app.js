@@ -78,7 +78,7 @@
     box.dispatchEvent(new Event("change", { bubbles: true }));
   };
 
-  var places = { o: "/", f: "/faults", l: "/letters", r: "/replays", c: "/consumers", x: "/outbox", b: "/reconciliations", k: "/checks", a: "/audit" };
+  var places = { o: "/", f: "/faults", l: "/letters", r: "/replays", c: "/consumers", x: "/outbox", b: "/reconciliations", p: "/compensations", k: "/checks", a: "/audit" };
   var awaiting = 0; // until when a second key after g counts
   var go = function (href) { if (href) location.assign(href); };
   var detail = function () { return one("[data-detail]"); };

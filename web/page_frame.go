@@ -99,6 +99,11 @@ func (s *Server) countNav(ctx context.Context) (views.NavCounts, error) {
 		}
 		*count = ptr(len(page.Items))
 	}
+	attention, waiting := s.waitingCompensations(ctx)
+	counts.Compensations = attention
+	if waiting != nil {
+		*counts.Approvals += *waiting
+	}
 	return counts, nil
 }
 

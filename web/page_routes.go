@@ -62,6 +62,7 @@ func (s *Server) registerPages(g *echo.Group) {
 
 	s.registerFinance(g)
 
+	s.registerCompensationPages(g)
 	g.GET("/checks", s.checkListPage)
 	g.POST("/checks/run", s.checksRun, s.allow(access.RunChecks))
 	g.POST("/checks/mute", s.checkMute, s.allow(access.MuteCheck))
