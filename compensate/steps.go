@@ -40,11 +40,30 @@ func (c *Compensations) enqueue(ctx context.Context, tx pgx.Tx, id int64, due ti
 	if err := tx.QueryRow(ctx, sqlEpoch, pgx.NamedArgs{"id": id}).Scan(&args.Epoch); err != nil {
 		return fmt.Errorf("epoch of compensation %d: %w", id, err)
 	}
-	if _, err := c.river.InsertTx(ctx, tx, args, &river.InsertOpts{ScheduledAt: due}); err != nil {
+	delay := due.Sub(c.Clock())
+	if delay <= 0 {
+		due = time.Time{} // River would look at a scheduled job later
+	}
+	job, err := c.river.InsertTx(ctx, tx, args, &river.InsertOpts{ScheduledAt: due})
+	if err != nil {
 		return fmt.Errorf("insert step of compensation %d: %w", id, err)
+	}
+	if delay <= 0 || delay > soon {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, sqlOnTime, pgx.NamedArgs{"job": job.Job.ID}); err != nil {
+		return fmt.Errorf("step of compensation %d: %w", id, err)
 	}
 	return nil
 }
+
+// soon is what has to begin on time. River makes scheduled jobs available every
+// 5 s, all of that time at once; those that are available it fetches when they
+// are due, as it does with those that are snoozed.
+const (
+	soon      = time.Hour
+	sqlOnTime = `UPDATE river_job SET state = 'available' WHERE id = @job AND state = 'scheduled'`
+)
 
 // AddWorkers makes a River client carry out compensations; it has to work Queue.
 func (c *Compensations) AddWorkers(workers *river.Workers) {
