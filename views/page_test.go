@@ -559,7 +559,7 @@ func TestTheMenuHasNoDeadEnds(t *testing.T) {
 		for _, a := range all(n, tag(atom.A)) {
 			got = append(got, attr(a, "href"))
 		}
-		if want := []string{"/", "/faults", "/letters", "/replays", "/consumers", "/outbox", "/checks", "/audit", "/settings"}; !slices.Equal(got, want) {
+		if want := []string{"/", "/faults", "/letters", "/replays", "/consumers", "/outbox", "/reconciliations", "/compensations", "/checks", "/audit", "/settings"}; !slices.Equal(got, want) {
 			t.Errorf("the menu leads to %v", got)
 		}
 	}
