@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"oncemore/consumer/pgstore"
 )
 
 // ledgerSchema is the points ledger: what each payment is worth in points, and
@@ -76,7 +78,7 @@ with paid as (
   from generate_series(9001, 9180) n
   returning *
 ), recorded as (
-  insert into mq_consume_record (event_id, consumer_group, consumed_at)
+  insert into ` + pgstore.Table + ` (event_id, consumer_group, consumed_at)
   select event_id, @grp, paid_at + interval '2 seconds' from paid
 )
 insert into points_ledger (event_id, amount, currency, booked_by, created_at)

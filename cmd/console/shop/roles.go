@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"oncemore/consumer/pgstore"
 )
 
 // ErrNoRoles means that the server gives the demo no roles of its own.
@@ -25,8 +27,8 @@ func RoleNames(database string) (reader, writer string) {
 
 const (
 	sqlRoleThere   = `select exists (select from pg_roles where rolname = $1)`
-	sqlGrantReader = `grant select on payment, mq_consume_record, points_ledger to %s`
-	sqlGrantWriter = `grant select, insert on mq_consume_record, points_ledger to %s; grant select on payment to %[1]s`
+	sqlGrantReader = `grant select on payment, points_ledger, ` + pgstore.Table + ` to %s`
+	sqlGrantWriter = `grant select, insert on points_ledger, ` + pgstore.Table + ` to %s; grant select on payment to %[1]s`
 )
 
 // Grant makes both roles where they are missing, with new passwords. Error:
