@@ -20,29 +20,43 @@ const lookupKeys = 500
 var everything = interval{math.MinInt64, math.MaxInt64}
 
 // looked binds the side's look-up to keys.
-func (s *openSide) looked(job *Job, kinds []kind, keys [][]string) bound {
+func (s *openSide) looked(kinds []kind, keys [][]string) bound {
 	d := s.db.dialect()
 	var st bound
 	st.text, _ = bind(d, s.Lookup, keyParams, func(string) string {
-		tuples := make([]string, 0, len(keys))
+		var tuples []string
 		for _, key := range keys {
 			for _, form := range s.forms(kinds, key) {
-				tuples = append(tuples, st.tuple(d, form))
+				tuples = append(tuples, s.tuple(&st, form))
 			}
+		}
+		if len(tuples) == 0 { // an empty list is no SQL
+			tuples = []string{nothing(len(kinds))}
 		}
 		return strings.Join(tuples, ", ")
 	})
 	return st
 }
 
+// nothing is a key that no row has.
+func nothing(columns int) string {
+	if columns == 1 {
+		return "null"
+	}
+	return "(" + strings.Repeat("null, ", columns-1) + "null)"
+}
+
 // tuple writes one key: a parameter, or (a, b) of several.
-func (st *bound) tuple(d dialect, parts []any) string {
+func (s *openSide) tuple(st *bound, parts []any) string {
 	marks := make([]string, len(parts))
 	for i, part := range parts {
 		st.args = append(st.args, part)
 		marks[i] = "?"
-		if d == postgres {
+		if s.db.dialect() == postgres {
 			marks[i] = "$" + strconv.Itoa(len(st.args))
+			if s.classOf(i) == classInt { // an int column is asked for what it cannot hold, too
+				marks[i] += "::bigint"
+			}
 		}
 	}
 	if len(marks) == 1 {
@@ -52,11 +66,15 @@ func (st *bound) tuple(d dialect, parts []any) string {
 }
 
 // forms are the ways in which a key may be written in the side's columns: one,
-// but for UUIDs kept as text, which may be in capitals.
+// but for UUIDs kept as text, which may be in capitals, and none for what the
+// columns cannot hold.
 func (s *openSide) forms(kinds []kind, key []string) [][]any {
 	plain, capitals, two := make([]any, len(key)), make([]any, len(key)), false
 	for i, part := range key {
-		plain[i] = s.argument(i, kinds[i], part)
+		var ok bool
+		if plain[i], ok = s.argument(i, kinds[i], part); !ok {
+			return nil
+		}
 		capitals[i] = plain[i]
 		if kinds[i] == kindUUID && s.classOf(i) == classText {
 			capitals[i], two = strings.ToUpper(part), true
@@ -75,24 +93,22 @@ func (s *openSide) classOf(i int) class {
 	return classOther
 }
 
-// argument is a key's part as the side's column wants it: MySQL compares an
-// integer column with text as binary fractions, so it gets numbers.
-func (s *openSide) argument(i int, k kind, part string) any {
-	c := s.classOf(i)
-	switch {
+// argument is a key's part as the side's column wants it; false: no row of the
+// side has it. MySQL compares an integer column with text as binary fractions, so
+// it gets numbers.
+func (s *openSide) argument(i int, k kind, part string) (any, bool) {
+	switch c := s.classOf(i); {
 	case c == classBytes:
-		if b, err := appendRaw(k, part); err == nil {
-			return b
-		}
-	case c == classInt && s.db.dialect() == mysql:
+		b, err := appendRaw(k, part)
+		return b, err == nil
+	case c == classInt:
 		if v, err := strconv.ParseInt(part, 10, 64); err == nil {
-			return v
+			return v, true
 		}
-		if v, err := strconv.ParseUint(part, 10, 64); err == nil {
-			return v
-		}
+		v, err := strconv.ParseUint(part, 10, 64)
+		return v, err == nil && s.db.dialect() == mysql
 	}
-	return part
+	return part, true
 }
 
 // appendRaw is a key's part as the bytes of a binary column.
@@ -196,7 +212,7 @@ func (c *comparison) lookUp(ctx context.Context, keys [][]string) (map[Party]str
 
 func (s *openSide) scanKeys(ctx context.Context, c *comparison, keys [][]string, emit func(record) error) error {
 	err := s.db.snapshot(ctx, c.job.Limits, func(state snapshot) error {
-		st := s.looked(c.job, c.kinds, keys)
+		st := s.looked(c.kinds, keys)
 		st.text = s.db.dialect().ordered(st.text, s.lookup, c.kinds)
 		return state.scan(ctx, st, s.lookup, c.kinds, s.Zone, emit)
 	})

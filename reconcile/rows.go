@@ -45,7 +45,7 @@ func (r *Runs) Rows(ctx context.Context, b Break) ([]SideRows, error) {
 
 func (s *openSide) rowsOf(ctx context.Context, c *comparison, key []string) SideRows {
 	out := SideRows{Party: s.party}
-	st := s.looked(c.job, c.kinds, [][]string{key})
+	st := s.looked(c.kinds, [][]string{key})
 	columns, err := s.db.describe(ctx, st)
 	if err != nil {
 		out.Err = fmt.Errorf("%s: lookup: %w", s.Pos, err)

@@ -117,16 +117,16 @@ func (o *office) holdMariaDB() (cancelWaiting func() (bool, error), release func
 	}
 	_, err = conn.ExecContext(ctx, "LOCK TABLES effect WRITE")
 	return func() (bool, error) {
-		var id int64
-		if err := o.my.QueryRowContext(ctx, sqlWaitingMariaDB, o.reader.User).Scan(&id); err != nil || id == 0 {
-			return false, err
-		}
-		_, err := o.my.ExecContext(ctx, fmt.Sprintf("KILL QUERY %d", id))
-		return true, err
-	}, func() error {
-		_, err := conn.ExecContext(ctx, "UNLOCK TABLES")
-		return errors.Join(err, conn.Close())
-	}, err
+			var id int64
+			if err := o.my.QueryRowContext(ctx, sqlWaitingMariaDB, o.reader.User).Scan(&id); err != nil || id == 0 {
+				return false, err
+			}
+			_, err := o.my.ExecContext(ctx, fmt.Sprintf("KILL QUERY %d", id))
+			return true, err
+		}, func() error {
+			_, err := conn.ExecContext(ctx, "UNLOCK TABLES")
+			return errors.Join(err, conn.Close())
+		}, err
 }
 
 // A segment whose statement takes too long is cut in two until it fits.

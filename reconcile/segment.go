@@ -68,7 +68,7 @@ func openParty(ctx context.Context, job *Job, p Party, databases map[string]Data
 	if s.shape, err = s.describe(ctx, job, st, "query"); err != nil {
 		return nil, err
 	}
-	s.lookup, err = s.describe(ctx, job, s.looked(job, make([]kind, len(job.Key)), [][]string{make([]string, len(job.Key))}), "lookup")
+	s.lookup, err = s.describe(ctx, job, s.looked(make([]kind, len(job.Key)), [][]string{make([]string, len(job.Key))}), "lookup")
 	return s, err
 }
 
