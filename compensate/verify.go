@@ -74,12 +74,28 @@ func (s *step) verified(ctx context.Context, run int64) error {
 				return err
 			}
 		}
-		if s.comp.EventID != nil && s.comp.Group != nil && s.action.Kind != ReplayEvent {
-			repair := dlq.Repair{EventID: *s.comp.EventID, Group: *s.comp.Group, Compensation: s.id, At: s.c.Clock()}
-			if err := dlq.MarkCompensated(ctx, tx, repair); err != nil {
-				return err
-			}
+		if err := s.mark(ctx, tx); err != nil {
+			return err
 		}
 		return s.c.end(ctx, tx, s.comp, Verified, "system", "")
 	})
+}
+
+// mark leaves the permanent mark on the event: a replay of it would repeat the
+// effect. What its letters ask for is done. A replay settles them itself.
+func (s *step) mark(ctx context.Context, tx pgx.Tx) error {
+	if s.action.Kind == ReplayEvent {
+		return nil
+	}
+	event, group := text(s.comp.EventID, ""), text(s.comp.Group, "")
+	if event != "" && group != "" {
+		repair := dlq.Repair{EventID: event, Group: group, Compensation: s.id, At: s.c.Clock()}
+		if err := dlq.MarkCompensated(ctx, tx, repair); err != nil {
+			return err
+		}
+	}
+	if s.comp.LetterID == nil && event == "" {
+		return nil
+	}
+	return dlq.ResolveRepaired(ctx, tx, s.comp.LetterID, event, group)
 }

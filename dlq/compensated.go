@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -55,6 +56,37 @@ func MarkCompensated(ctx context.Context, tx pgx.Tx, c Repair) error {
 	b.Queue(sqlAskAnew, pgx.NamedArgs{"event": c.EventID})
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("mark event %s compensated in %s: %w", c.EventID, c.Group, err)
+	}
+	return nil
+}
+
+// sqlResolveRepaired resolves what was repaired: one letter, or the open letters
+// of an event in a group.
+const sqlResolveRepaired = `
+WITH k AS (
+  SELECT d.id, d.fault_id, d.verdict AS was FROM dead_letter d
+  WHERE d.state = 1 AND d.id IN (
+    SELECT @letter::uuid UNION ALL SELECT e.id FROM dead_letter e WHERE e.event_id = @event AND e.group_id = @group AND e.state = 1)
+  ORDER BY d.id FOR NO KEY UPDATE OF d),
+w AS (UPDATE dead_letter d SET state = 3, state_at = now(), verdict = @verdict, verdict_at = now() FROM k WHERE d.id = k.id)
+INSERT INTO fault_delta (fault_id, state, verdict, n)
+SELECT k.fault_id, s.state, s.verdict, sum(s.n) FROM k CROSS JOIN LATERAL (VALUES (1::smallint, k.was, -1), (3::smallint, @verdict::smallint, 1)) s(state, verdict, n)
+GROUP BY 1, 2, 3`
+
+// ResolveRepaired resolves the letter that a compensation has repaired, if it was
+// of one, and the open letters of the event in the group: they say compensated.
+// A later failure reopens them, as it does any other resolved letter.
+func ResolveRepaired(ctx context.Context, tx pgx.Tx, letter *uuid.UUID, eventID, group string) error {
+	groups, err := groupIDs(ctx, tx, []string{group})
+	if err != nil {
+		return fmt.Errorf("resolve letters of event %s: %w", eventID, err)
+	}
+	args := pgx.NamedArgs{"letter": letter, "event": eventID, "group": groups[group], "verdict": Compensated}
+	if group == "" || eventID == "" {
+		args["event"] = nil
+	}
+	if _, err := tx.Exec(ctx, sqlResolveRepaired, args); err != nil {
+		return fmt.Errorf("resolve letters of event %s in %s: %w", eventID, group, err)
 	}
 	return nil
 }
