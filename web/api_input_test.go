@@ -218,6 +218,7 @@ func TestAuthMatrix(t *testing.T) {
 		"POST /api/v1/breaks/:id/comments":                      access.RunJob,
 		"POST /api/v1/breaks/:id/unexplain":                     access.ExplainBreak,
 		"POST /api/v1/breaks/:id/recheck":                       access.RunJob,
+		"POST /api/v1/breaks/:id/files":                         access.RunJob,
 		"POST /api/v1/compensations":                            access.ProposeCompensation,
 		"POST /api/v1/compensations/approve":                    access.ApproveCompensation,
 		"POST /api/v1/compensations/:id/approve":                access.ApproveCompensation,

@@ -79,10 +79,10 @@ func liveCell(value *string, masked bool) views.LiveCell {
 	return views.LiveCell{Text: *value}
 }
 
-// differs reports whether some side does not have the value.
+// differs reports whether some side that has rows does not have the value.
 func differs(sides []map[string]bool, value *string) bool {
 	for _, have := range sides {
-		if !have[plainValue(value)] {
+		if len(have) > 0 && !have[plainValue(value)] {
 			return true
 		}
 	}

@@ -90,7 +90,7 @@ func riskTile(here locale.Locale, f runFacts) views.RunTile {
 	tile.Value, tile.Unit = amountText(gross[of[0]].Amount, of[0]), of[0]
 	tile.Sub = here.Text("run.at_risk_sub", "net", amountText(net[of[0]].Amount, of[0]))
 	for _, c := range of[1:] {
-		tile.Sub += here.Text("sentence.gap") + here.Text("run.at_risk_more", "gross", money(gross[c].Amount, c), "net", amountText(net[c].Amount, c))
+		tile.Sub += here.Text("list.clause") + here.Text("run.at_risk_more", "gross", money(gross[c].Amount, c), "net", amountText(net[c].Amount, c))
 	}
 	return tile
 }

@@ -136,6 +136,9 @@ func proofSays(here locale.Locale, r *reconcile.Run, foots bool) string {
 	case r.State == reconcile.Partial:
 		return here.Text("run.foots_partial")
 	}
+	if len(of) == 2 {
+		return here.Text("run.foots_both")
+	}
 	return here.Text("run.foots", "n", max(len(of), 1))
 }
 

@@ -115,7 +115,7 @@ func (s *Server) runView(c echo.Context, here locale.Locale, f runFacts) views.R
 	r, number := f.run, strconv.FormatInt(f.run.ID, 10)
 	v := views.Run{
 		Frame: s.pageFrame(c, "reconciliations", here.Text("run.title", "id", number), financeCrumbs(here, r.Job, jobHref(r.Job), here.Text("run.title", "id", number), "")...),
-		ID:    r.ID, Job: r.Job, JobHref: jobHref(r.Job), State: runStateWord(*r), Facts: runSentences(here, f), Banner: runBanner(here, f),
+		ID:    r.ID, Job: r.Job, JobHref: jobHref(r.Job), State: runStateWord(*r), Says: joined(here, runSentences(here, f)), Banner: runBanner(here, f),
 		MayRun: actorOf(c).May(access.RunJob), Segments: segmentRows(here, f.segments),
 	}
 	for _, l := range f.log {

@@ -210,7 +210,7 @@ func TestRunPageProvesEachCurrency(t *testing.T) {
 	path := fmt.Sprintf("/runs/%d", run.ID)
 	page := k.get(t, reviewer, path)
 	says(t, page, "Complete, awaiting sign-off", "Window 30 Nov 2026 20:00–21:00, Asia/Shanghai.", "25.00%", "2 of 8 events",
-		"Foots to zero in all 2 currencies", "1,268.00", "Roll-forward", "Since the beginning", "Closing", "Duplicate effect", "Published, not consumed", "Effect without record",
+		"Foots to zero in both currencies", "1,268.00", "Roll-forward", "Since the beginning", "Closing", "Duplicate effect", "Published, not consumed", "Effect without record",
 		"none", "NULL", "Sign off 1,712.00 CNY, 0.90 USD unexplained…", "Reviewer and Admin can sign, except operator", "0–1 d")
 	lacks(t, page, "You prepared this run", " style=", "<script>")
 	lacks(t, k.get(t, viewer, path), `value="sign"`, `name="break"`)
@@ -228,7 +228,7 @@ func TestRunPageProvesEachCurrency(t *testing.T) {
 	}
 	zh := k.request(t, http.MethodGet, path, "")
 	zh.AddCookie(&http.Cookie{Name: "lang", Value: "zh-Hans"})
-	says(t, k.do2(reviewer, zh), "2 个币种均勾稽为零", "差异变动", "缺少入账", "签字：未解释 1,712.00 CNY", "除外")
+	says(t, k.do2(reviewer, zh), "两个币种均勾稽为零", "差异变动", "缺少入账", "签字：未解释 1,712.00 CNY", "除外")
 }
 
 func (k *counting) do2(client *http.Client, r *http.Request) reply { return k.shop.do(k.T, client, r) }
@@ -553,4 +553,37 @@ func TestExportsAreExact(t *testing.T) {
 	if got := k.audited(t, "breaks.exported"); len(got) != 3 {
 		t.Errorf("audit %v", got)
 	}
+}
+
+// What the pages of finance can do, the API can.
+func TestReconciliationAPIHasWhatThePagesHave(t *testing.T) {
+	t.Parallel()
+	k := setupCounting(t)
+	k.usual()
+	run := k.run("ledger")
+	operator, viewer := k.token(t, access.Operator), k.token(t, access.Viewer)
+	one := fmt.Sprintf("/api/v1/breaks/%d", k.breakOf("twice"))
+	rows := k.checked(t, operator, "GET", one+"/rows", "")
+	contains(t, rows, http.StatusOK, `"side":"outbox"`, `"6222 0812 3456"`, `"masked":[]`)
+	masked := k.checked(t, viewer, "GET", one+"/rows", "")
+	contains(t, masked, http.StatusOK, `"masked":["payee"]`)
+	lacks(t, masked, "6222 0812 3456")
+	contains(t, k.checked(t, viewer, "GET", "/api/v1/reconciliations/ledger/versions", ""), http.StatusOK, `"version":1`, "timezone: Asia/Shanghai")
+	contains(t, k.checked(t, operator, "GET", "/api/v1/reconciliations/ledger/preview", ""), http.StatusOK, `"full_scan"`, "Seq Scan")
+	for _, path := range []string{"/api/v1/breaks/export?format=csv&state=all", fmt.Sprintf("/api/v1/runs/%d/export?format=csv", run.ID), "/api/v1/reconciliations/ledger/export?format=jsonl"} {
+		contains(t, k.call(t, viewer, "GET", path, ""), http.StatusOK, "ledger")
+	}
+	attach := func(token, path, body string) reply {
+		r := k.request(t, http.MethodPost, path, body)
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Content-Type", "application/octet-stream")
+		return k.shop.do(t, http.DefaultClient, r)
+	}
+	contains(t, attach(operator, one+"/files?name=receipt.txt", "paid twice"), http.StatusOK, `"receipt.txt"`)
+	contains(t, attach(viewer, one+"/files?name=receipt.txt", "paid twice"), http.StatusForbidden)
+	contains(t, attach(operator, one+"/files?name=page.html", "<html>"), http.StatusUnprocessableEntity, "urn:oncemore:problem:file")
+	contains(t, k.call(t, viewer, "GET", one+"/files/1", ""), http.StatusOK, "paid twice")
+	k.exec("DROP TABLE effect")
+	contains(t, k.checked(t, operator, "GET", "/api/v1/reconciliations/ledger/preview", ""), http.StatusUnprocessableEntity, "does not exist")
+	contains(t, k.checked(t, viewer, "GET", "/api/v1/reconciliations/none/versions", ""), http.StatusNotFound)
 }
