@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 
 	"oncemore/internal/embedded"
 )
@@ -73,7 +75,7 @@ func (e Env) database(ctx context.Context) (*pgxpool.Pool, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	pool, err := pgxpool.New(ctx, url)
+	pool, err := openPool(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -83,6 +85,20 @@ func (e Env) database(ctx context.Context) (*pgxpool.Pool, func(), error) {
 			fmt.Fprintln(e.Out, "left behind:", err)
 		}
 	}, nil
+}
+
+// openPool connects as the console does.
+func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	settings, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	settings.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		pgxuuid.Register(conn.TypeMap())
+		_, err := conn.Exec(ctx, "SET jit = off")
+		return err
+	}
+	return pgxpool.NewWithConfig(ctx, settings)
 }
 
 // topic makes a topic with records until the returned function deletes it.

@@ -50,7 +50,7 @@ func (e Env) kept(ctx context.Context, name string) (*pgxpool.Pool, func(), erro
 	if err != nil {
 		return nil, nil, err
 	}
-	pool, err := pgxpool.New(ctx, url)
+	pool, err := openPool(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}

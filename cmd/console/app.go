@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 
 	"oncemore/compensate"
 	"oncemore/consumer"
@@ -147,7 +148,7 @@ func openConsole(ctx context.Context, conf *config.Config) (*pgxpool.Pool, error
 	if err != nil {
 		return nil, fmt.Errorf("the console's database: %w", err)
 	}
-	settings.AfterConnect = withoutJIT
+	settings.AfterConnect = prepareConn
 	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
 		return nil, fmt.Errorf("the console's database: %w", err)
@@ -161,9 +162,11 @@ func openConsole(ctx context.Context, conf *config.Config) (*pgxpool.Pool, error
 	return pool, nil
 }
 
-// withoutJIT: with millions of letters PostgreSQL expects much of statements that
-// stop after a page, and compiles them for longer than they run.
-func withoutJIT(ctx context.Context, conn *pgx.Conn) error {
+// prepareConn sends letter ids as bytes instead of text. Without JIT: with millions
+// of letters PostgreSQL expects much of statements that stop after a page, and
+// compiles them for longer than they run.
+func prepareConn(ctx context.Context, conn *pgx.Conn) error {
+	pgxuuid.Register(conn.TypeMap())
 	_, err := conn.Exec(ctx, "SET jit = off")
 	return err
 }
