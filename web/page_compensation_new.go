@@ -127,16 +127,20 @@ func (s *Server) actionsFor(c echo.Context, f subjects, chosen string) ([]views.
 	if err != nil {
 		return nil, err
 	}
-	var choices []views.ActionChoice
-	for _, d := range all {
-		a, err := d.Parse()
-		if err != nil {
+	parsed, undo := make([]*compensate.Action, len(all)), map[string]bool{}
+	for i, d := range all {
+		if parsed[i], err = d.Parse(); err != nil {
 			return nil, fmt.Errorf("action %s: %w", d.Action, err)
 		}
-		if !suits(a, types) {
-			continue
+		for _, step := range parsed[i].Steps {
+			undo[step.Compensate] = true
 		}
-		choices = append(choices, views.ActionChoice{Name: a.Name, Version: d.Version, Says: actionSays(here, a), Href: f.address(a.Name), Current: a.Name == chosen})
+	}
+	var choices []views.ActionChoice
+	for i, a := range parsed {
+		if suits(a, types, undo[a.Name]) {
+			choices = append(choices, views.ActionChoice{Name: a.Name, Version: all[i].Version, Says: actionSays(here, a), Href: f.address(a.Name), Current: a.Name == chosen})
+		}
 	}
 	return choices, nil
 }
@@ -158,11 +162,11 @@ func (s *Server) typesOf(ctx context.Context, f subjects) (map[reconcile.Type]bo
 	return types, nil
 }
 
-// suits: what undoes a step of another action names the breaks it is for, or is
-// offered too.
-func suits(a *compensate.Action, types map[reconcile.Type]bool) bool {
+// suits: an action that says nothing is for everything, but for one that undoes a
+// step of another.
+func suits(a *compensate.Action, types map[reconcile.Type]bool, undoes bool) bool {
 	if len(a.AppliesTo) == 0 {
-		return true
+		return !undoes
 	}
 	return slices.ContainsFunc(a.AppliesTo, func(t reconcile.Type) bool { return types[t] })
 }
