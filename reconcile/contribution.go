@@ -15,7 +15,7 @@ func contribution(g *groups) map[string]Amount {
 		side := &g[party]
 		put(side.currency, side.within.sum.value().Mul(amountOf(sign)))
 		for currency, other := range side.others {
-			put(currency, other.sum.value().Mul(amountOf(sign)))
+			put(currency, other.within.sum.value().Mul(amountOf(sign)))
 		}
 	}
 	return amounts

@@ -91,5 +91,6 @@ func (c *cursor) collect(ctx context.Context, key []byte, window interval, into 
 			return err
 		}
 	}
+	into.settle()
 	return nil
 }

@@ -2,7 +2,9 @@ package reconcile
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,35 +32,64 @@ func drawFacts(t *rapid.T, label string) []fact {
 	return rapid.SliceOfN(row, 0, 14).Draw(t, label)
 }
 
-// naive says what is wrong with an id, from all rows and without any cleverness.
-func naive(mode Mode, consumed, effect []fact) Type {
-	total := func(facts []fact) (amount Amount, currencies map[string]bool) {
-		currencies = map[string]bool{}
-		for _, f := range facts {
-			a, _ := ParseAmount(f.amount)
-			amount, currencies[f.currency] = amount.Add(a), true
-		}
-		return amount, currencies
-	}
-	want, wantIn := total(consumed)
-	have, haveIn := total(effect)
-	oneCurrency := len(wantIn) == 1 && len(haveIn) == 1 && fmt.Sprint(wantIn) == fmt.Sprint(haveIn)
+// sides are the rows of all parties; published is nil in a job of two sides.
+type sides struct{ published, consumed, effect []fact }
+
+// naive says what is wrong with an id, from all its rows and without any
+// cleverness.
+func naive(j *Job, s sides) Type {
+	want, have := totalOf(s.consumed), totalOf(s.effect)
 	switch {
-	case len(consumed) == 0 && len(effect) == 0:
+	case len(s.consumed) == 0 && len(s.effect) == 0 && len(s.published) == 0:
 		return ""
-	case len(consumed) == 0:
+	case len(s.consumed) == 0 && len(s.effect) == 0:
+		return PublishedNotConsumed
+	case len(s.consumed) == 0:
 		return EffectWithoutRecord
-	case len(effect) == 0:
+	case len(s.effect) == 0:
 		return MissingEffect
-	case mode == OneToOne && len(effect) > len(consumed):
+	case j.Match.Mode == OneToOne && len(s.effect) > len(s.consumed):
 		return DuplicateEffect
-	case mode == OneToOne && len(effect) < len(consumed):
+	case j.Match.Mode == OneToOne && len(s.effect) < len(s.consumed):
 		return MissingEffect
-	case oneCurrency && want.Equal(have):
+	case j.Match.Amount == "":
 		return ""
+	case !want.equal(have):
+		return naiveMismatch(want, have)
+	case len(s.published) > 0 && !want.equal(totalOf(s.published)):
+		return AmountMismatch
 	}
-	for times := int64(2); oneCurrency && times <= int64(len(effect)); times++ {
-		if want.Mul(amountOf(times)).Equal(have) && !want.IsZero() {
+	return ""
+}
+
+// naiveTotal is what rows sum up to; of several currencies it equals nothing.
+type naiveTotal struct {
+	rows     int
+	amount   Amount
+	currency string
+}
+
+func totalOf(facts []fact) (t naiveTotal) {
+	for i, f := range facts {
+		a, _ := ParseAmount(f.amount)
+		t.amount, t.rows = t.amount.Add(a), t.rows+1
+		if i > 0 && f.currency != t.currency {
+			t.currency = "mixed"
+			continue
+		}
+		t.currency = f.currency
+	}
+	return t
+}
+
+func (t naiveTotal) equal(other naiveTotal) bool {
+	return t.currency != "mixed" && t.currency == other.currency && t.amount.Equal(other.amount)
+}
+
+func naiveMismatch(want, have naiveTotal) Type {
+	for times := int64(2); times <= int64(have.rows); times++ {
+		multiple := naiveTotal{amount: want.amount.Mul(amountOf(times)), currency: want.currency}
+		if !want.amount.IsZero() && multiple.equal(have) {
 			return DuplicateEffect
 		}
 	}
@@ -74,37 +105,95 @@ func of(facts []fact, id string) (some []fact, inside bool) {
 	return some, inside
 }
 
-// Whatever the sides hold, on whatever engines: what is wrong inside of the
-// window is found, what is not wrong is not, and the proof foots.
+// generated are books with the sides of a job on both engines.
+type generated struct {
+	*books
+	comparisons map[string]*comparison // by engines and plan
+	kinds       map[string]string      // which of them have to agree in every figure
+}
+
+func openGenerated(t *testing.T, parties ...Party) *generated {
+	t.Helper()
+	g := &generated{openBooks(t), map[string]*comparison{}, map[string]string{}}
+	for _, p := range parties {
+		at := map[Party]string{Outbox: "timestamptz", Consumed: "timestamptz", Effect: "timestamp"}[p]
+		mysqlAt := map[Party]string{Outbox: "datetime(6)", Consumed: "datetime(6)", Effect: "timestamp(6) null"}[p]
+		g.exec(fmt.Sprintf(tableConsumed, p, at))
+		g.execMySQL(fmt.Sprintf(tableConsumed, p, mysqlAt))
+	}
+	g.readable()
+	return g
+}
+
+// add has a job compared, by each plan that fits.
+func (g *generated) add(kind, engines, text string) {
+	g.Helper()
+	job := parseJob(g, text)
+	plans := []string{PlanMerge}
+	if fits, _ := joinFits(job, g.named); fits {
+		plans = append(plans, PlanJoin)
+	}
+	for _, plan := range plans {
+		c := g.compare(job)
+		c.plan = plan
+		name := strings.Join([]string{kind, engines, plan}, " ")
+		g.comparisons[name], g.kinds[name] = c, kind
+	}
+}
+
+// check compares rows by all comparisons.
+func (g *generated) check(t *rapid.T, s sides) {
+	figures := map[string]string{}
+	for name, c := range g.comparisons {
+		tally := agree(t, name, c, s)
+		if have, ok := figures[g.kinds[name]]; ok && have != tally {
+			t.Fatalf("%s counts %s, another plan %s", name, tally, have)
+		}
+		figures[g.kinds[name]] = tally
+	}
+}
+
+var matches = map[string]string{
+	"one to one":      matchOne,
+	"one to many":     strings.Replace(matchOne, "one_to_one", "one_to_many", 1),
+	"without amounts": strings.Replace(matchOne, "amount: amount, currency: currency", "amount: none, currency: none", 1),
+}
+
+// Whatever the sides hold, on whatever engines and by whatever plan: what is
+// wrong inside of the window is found, what is not wrong is not, and the proof
+// foots.
 func TestEvaluateAgreesWithNaiveJoin(t *testing.T) {
 	t.Parallel()
-	b := openBooks(t)
-	b.exec(fmt.Sprintf(tableConsumed, "consumed", "timestamptz"))
-	b.exec(fmt.Sprintf(tableConsumed, "effect", "timestamp"))
-	b.execMySQL(fmt.Sprintf(tableConsumed, "consumed", "datetime(6)"))
-	b.execMySQL(fmt.Sprintf(tableConsumed, "effect", "timestamp(6) null"))
-	b.readable()
-	comparisons := map[string]*comparison{}
-	for _, mode := range []Mode{OneToOne, OneToMany} {
-		for _, consumed := range []string{"pg", "my"} {
-			for _, effect := range []string{"pg", "my"} {
-				text := jobText(consumed, effect, strings.Replace(matchOne, "one_to_one", string(mode), 1))
-				comparisons[string(mode)+" "+consumed+" "+effect] = b.compare(parseJob(t, text))
-				if fits, _ := joinFits(parseJob(t, text), b.named); fits {
-					joined := b.compare(parseJob(t, text))
-					joined.plan = PlanJoin
-					comparisons["joined "+string(mode)] = joined
-				}
-			}
+	g := openGenerated(t, Consumed, Effect)
+	for kind, match := range matches {
+		for _, engines := range [][2]string{{"pg", "pg"}, {"pg", "my"}, {"my", "pg"}, {"my", "my"}} {
+			g.add(kind, strings.Join(engines[:], " "), jobText(engines[0], engines[1], match))
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		consumed, effect := drawFacts(t, "consumed"), drawFacts(t, "effect")
-		b.fill("consumed", consumed)
-		b.fill("effect", effect)
-		for name, c := range comparisons {
-			agree(t, name, c, consumed, effect)
+		s := sides{consumed: drawFacts(t, "consumed"), effect: drawFacts(t, "effect")}
+		g.fill("consumed", s.consumed)
+		g.fill("effect", s.effect)
+		g.check(t, s)
+	})
+}
+
+// The same with what was published.
+func TestEvaluateAgreesWithNaiveJoinOfThreeSides(t *testing.T) {
+	t.Parallel()
+	g := openGenerated(t, Outbox, Consumed, Effect)
+	for kind, match := range matches {
+		for _, engines := range [][3]string{{"my", "pg", "my"}, {"pg", "pg", "pg"}, {"pg", "my", "pg"}} {
+			text := jobText(engines[1], engines[2], strings.Replace(match, "consumed_time", "outbox_time: at, consumed_time", 1))
+			g.add(kind, strings.Join(engines[:], " "), text+"outbox:"+sideText(engines[0], "outbox")+"\n")
 		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s := sides{drawFacts(t, "published"), drawFacts(t, "consumed"), drawFacts(t, "effect")}
+		g.fill("outbox", s.published)
+		g.fill("consumed", s.consumed)
+		g.fill("effect", s.effect)
+		g.check(t, s)
 	})
 }
 
@@ -124,7 +213,8 @@ func (b *books) fill(table string, facts []fact) {
 	b.execMySQL(insert)
 }
 
-func agree(t *rapid.T, name string, c *comparison, consumed, effect []fact) {
+// agree evaluates and gives what was counted.
+func agree(t *rapid.T, name string, c *comparison, all sides) string {
 	o, err := c.evaluate(context.Background(), hour(noon), noon.Add(1000*time.Hour), 1000)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -134,20 +224,19 @@ func agree(t *rapid.T, name string, c *comparison, consumed, effect []fact) {
 		found[f.Key[0]] = f.Type
 	}
 	ids := map[string]bool{}
-	for _, f := range append(consumed[:len(consumed):len(consumed)], effect...) {
+	for _, f := range slices.Concat(all.published, all.consumed, all.effect) {
 		ids[f.id] = true
 	}
 	for id := range ids {
-		cs, inC := of(consumed, id)
-		es, inE := of(effect, id)
-		want := naive(c.job.Match.Mode, cs, es)
+		s, inside := all.of(id)
+		want := naive(c.job, s)
 		got, ok := found[id]
 		switch {
-		case !inC && !inE:
+		case !inside:
 			if ok {
 				t.Fatalf("%s: %q is outside and found as %s", name, id, got)
 			}
-		case want == "" && got != "" && got != Timing, want != "" && got != want && !wholeInside(c, cs, es):
+		case want == "" && got != "" && got != Timing, want != "" && got != want && !wholeInside(c, s):
 			t.Fatalf("%s: %q is %q, found as %q", name, id, want, got)
 		}
 	}
@@ -159,11 +248,24 @@ func agree(t *rapid.T, name string, c *comparison, consumed, effect []fact) {
 			t.Fatalf("%s: %s: the database has %v, compared were %v", name, Party(p), o.tally.Control[p], o.tally.Totals[p])
 		}
 	}
+	figures, err := json.Marshal(o.tally)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(figures)
+}
+
+func (s sides) of(id string) (some sides, inside bool) {
+	var in [3]bool
+	some.published, in[0] = of(s.published, id)
+	some.consumed, in[1] = of(s.consumed, id)
+	some.effect, in[2] = of(s.effect, id)
+	return some, in[0] || in[1] || in[2]
 }
 
 // wholeInside reports whether a key looks whole from the window and its overlap:
 // what is wrong with it lies in another window, which will find it.
-func wholeInside(c *comparison, consumed, effect []fact) bool {
+func wholeInside(c *comparison, s sides) bool {
 	near := func(facts []fact) (some []fact) {
 		for _, f := range facts {
 			if f.at >= -10*time.Minute && f.at < 70*time.Minute {
@@ -172,6 +274,6 @@ func wholeInside(c *comparison, consumed, effect []fact) bool {
 		}
 		return some
 	}
-	cs, es := near(consumed), near(effect)
-	return len(cs) > 0 && len(es) > 0 && naive(c.job.Match.Mode, cs, es) == ""
+	s = sides{near(s.published), near(s.consumed), near(s.effect)}
+	return len(s.consumed) > 0 && len(s.effect) > 0 && naive(c.job, s) == ""
 }

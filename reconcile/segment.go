@@ -181,7 +181,7 @@ type currencyParts map[string]*part
 func (p *currencyParts) book(g *group) {
 	p.add(g.currency, g.within)
 	for currency, other := range g.others {
-		p.add(currency, other)
+		p.add(currency, other.within)
 	}
 }
 

@@ -103,19 +103,20 @@ func (b *books) readable() {
 	b.exec("GRANT SELECT ON ALL TABLES IN SCHEMA public TO " + b.role())
 }
 
-// jobText is a job over tables named after their sides.
-func jobText(consumed, effect, extra string) string {
-	side := func(connection, table string) string {
-		return fmt.Sprintf(`
+func sideText(connection, table string) string {
+	return fmt.Sprintf(`
   connection: %[1]s
   query: select event_id, amount, currency, at from %[2]s where at >= :from and at < :to
   lookup: select event_id, amount, currency, at from %[2]s where event_id in (:keys)`, connection, table)
-	}
+}
+
+// jobText is a job over tables named after their sides.
+func jobText(consumed, effect, extra string) string {
 	return `
 job: points
 window: {size: 1h, overlap: 10m, grace: 5m}
-consumed:` + side(consumed, "consumed") + `
-effect:` + side(effect, "effect") + `
+consumed:` + sideText(consumed, "consumed") + `
+effect:` + sideText(effect, "effect") + `
 key: [event_id]
 ` + strings.TrimLeft(extra, "\n")
 }
