@@ -1,4 +1,4 @@
-.PHONY: test soak interop lint generate bench bench-reconcile demo build
+.PHONY: test soak interop lint generate bench bench-letters bench-reconcile demo build
 
 test:     ## everything against real servers, as CI does
 	scripts/test unit
@@ -17,6 +17,9 @@ generate: ## pages from their templates
 
 bench:    ## figures, against what database, broker and Spring do in the same run
 	scripts/test bench
+
+bench-letters: ## pages and drain with ten million dead letters; needs 30 GB of disk
+	scripts/test bench-letters
 
 bench-reconcile: ## figures of reconciliation, beside reladiff on the same data
 	scripts/test bench-reconcile
