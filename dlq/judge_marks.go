@@ -41,14 +41,16 @@ SELECT c.event_id, coalesce(g.name, ''), c.compensation_id, c.at
 FROM (SELECT DISTINCT unnest(@events::text[]) AS id) e JOIN letter_compensated c ON c.event_id = e.id LEFT JOIN letter_name g ON g.id = c.group_id`
 
 // sqlRevisedSends are the edited forms that were sent and that no outcome has
-// settled: none was told, or one after which the copy may still arrive.
+// settled: none was told, or one after which the copy may still arrive. Each event
+// is looked up in the small index of revisions: a join would read all items.
 const sqlRevisedSends = `
 SELECT i.item_key, coalesce(n.name, ''), i.replay_id, i.revision
-FROM (SELECT DISTINCT unnest(@events::text[]) AS id) e JOIN replay_item i ON i.item_key = e.id JOIN replay_target t ON t.id = i.target_id CROSS JOIN unnest(t.groups) AS reached(id)
+FROM (SELECT DISTINCT unnest(@events::text[]) AS id) e
+CROSS JOIN LATERAL (SELECT * FROM replay_item i WHERE i.item_key = e.id AND i.revision <> 0 AND i.state IN (1, 2, 5) OFFSET 0) i
+JOIN replay_target t ON t.id = i.target_id CROSS JOIN unnest(t.groups) AS reached(id)
 LEFT JOIN letter_name n ON n.id = reached.id
 LEFT JOIN replay_outcome o ON o.replay_id = i.replay_id AND o.item_no = i.no AND o.group_id = reached.id
-WHERE i.revision <> 0 AND i.state IN (1, 2, 5)
-  AND (o.outcome IS NULL OR o.outcome = ANY(@unsettled))
+WHERE o.outcome IS NULL OR o.outcome = ANY(@unsettled)
 ORDER BY i.replay_id`
 
 // sqlPlainSends are the same for the form that arrived. It is asked only where a
@@ -88,6 +90,7 @@ func (j *Judge) marks(ctx context.Context, subjects []Subject) (marksOf, error) 
 		return m, nil
 	}
 	b := &pgx.Batch{}
+	b.Queue(sqlByIndex)
 	b.Queue(sqlClaims, pgx.NamedArgs{"events": events}).Query(m.scanClaims)
 	b.Queue(sqlCompensated, pgx.NamedArgs{"events": events}).Query(m.scanCompensated)
 	b.Queue(sqlRevisedSends, pgx.NamedArgs{"events": events, "unsettled": unsettled}).Query(m.scanSends)

@@ -212,7 +212,7 @@ const (
 	sqlItemsSending = `
 UPDATE replay_item i SET state = 1, bytes_from = u.bytes, key_decided = u.by_key
 FROM unnest(@nos::int[], @bytes::smallint[], @by_key::bool[]) u(no, bytes, by_key)
-WHERE i.replay_id = @id AND i.no = u.no`
+WHERE i.replay_id = @id AND i.no BETWEEN @first AND @last AND i.no = u.no`
 	sqlItemsLeftOut = `
 UPDATE replay_item i SET state = 3, reason = u.reason, reason_key = u.key, reason_args = u.args::jsonb
 FROM unnest(@nos::int[], @reasons::text[], @keys::text[], @args::text[]) u(no, reason, key, args)
@@ -241,7 +241,7 @@ func (s *step) storeIntent(ctx context.Context, tx pgx.Tx, c *chunk) error {
 	b := &pgx.Batch{}
 	b.Queue(sqlNextNo, pgx.NamedArgs{"id": s.id, "next": last + 1, "taken": len(c.items), "left": len(c.items) - len(nos)})
 	if len(nos) > 0 {
-		b.Queue(sqlItemsSending, pgx.NamedArgs{"id": s.id, "nos": nos, "bytes": from, "by_key": byKey})
+		b.Queue(sqlItemsSending, pgx.NamedArgs{"id": s.id, "first": first, "last": last, "nos": nos, "bytes": from, "by_key": byKey})
 		b.Queue(sqlInsertChunk, pgx.NamedArgs{"id": s.id, "from": first, "to": last, "epoch": s.epoch, "ends": c.ends})
 	}
 	left := slices.DeleteFunc(slices.Clone(c.items), (*sendItem).goes)

@@ -16,7 +16,7 @@ const (
 	sqlItemsSent = `
 UPDATE replay_item i SET state = 2, sent_partition = nullif(u.part, -1), sent_offset = nullif(u.off, -1), sent_at = now()
 FROM unnest(@nos::int[], @parts::int[], @offs::bigint[]) u(no, part, off)
-WHERE i.replay_id = @id AND i.no = u.no AND i.state = 1`
+WHERE i.replay_id = @id AND i.no BETWEEN @first AND @last AND i.no = u.no AND i.state = 1`
 	sqlCountSent   = `UPDATE replay SET sent = sent + @n WHERE id = @id`
 	sqlChunkState  = `UPDATE replay_chunk SET state = @state WHERE replay_id = @id AND from_no = @from`
 	sqlItemsFailed = `
@@ -100,7 +100,8 @@ func (s *step) recordSent(ctx context.Context, tx pgx.Tx, sent []*sendItem) erro
 	for _, it := range sent {
 		nos, parts, offs = append(nos, it.no), append(parts, it.result.partition), append(offs, it.result.offset)
 	}
-	tag, err := tx.Exec(ctx, sqlItemsSent, pgx.NamedArgs{"id": s.id, "nos": nos, "parts": parts, "offs": offs})
+	first, last := span(nos)
+	tag, err := tx.Exec(ctx, sqlItemsSent, pgx.NamedArgs{"id": s.id, "first": first, "last": last, "nos": nos, "parts": parts, "offs": offs})
 	if err != nil {
 		return fmt.Errorf("mark items sent: %w", err)
 	}
@@ -142,7 +143,7 @@ func itemNos(items []*sendItem) []int {
 const sqlPutBack = `
 WITH l AS MATERIALIZED (
   SELECT d.id, l.from_state, d.verdict AS was FROM replay_item_letter l JOIN dead_letter d ON d.id = l.letter_id
-  WHERE l.replay_id = @id AND l.no = ANY(@nos) AND d.state = 2
+  WHERE l.replay_id = @id AND l.no BETWEEN @first AND @last AND l.no = ANY(@nos) AND d.state + 0 = 2
   ORDER BY d.id FOR NO KEY UPDATE OF d),
 moved AS (
   UPDATE dead_letter d SET state = l.from_state, state_at = now(), replay_count = d.replay_count - @uncount,
@@ -161,7 +162,8 @@ func (s *step) putBack(ctx context.Context, tx pgx.Tx, nos []int, uncount bool) 
 	if uncount {
 		n = 1
 	}
-	if _, err := tx.Exec(ctx, sqlPutBack, pgx.NamedArgs{"id": s.id, "nos": nos, "uncount": n}); err != nil {
+	first, last := span(nos)
+	if _, err := tx.Exec(ctx, sqlPutBack, pgx.NamedArgs{"id": s.id, "first": first, "last": last, "nos": nos, "uncount": n}); err != nil {
 		return fmt.Errorf("put letters back: %w", err)
 	}
 	return nil

@@ -173,12 +173,13 @@ func (s *step) dropAhead() {
 }
 
 const sqlNextItems = `
-SELECT i.no, i.target_id, i.item_key, i.letter_id, i.tries, i.revision, i.revision_newest,
-  array_agg(l.letter_id ORDER BY l.letter_id), array_agg(l.from_state ORDER BY l.letter_id)
+SELECT i.no, i.target_id, i.item_key, i.letter_id, i.tries, i.revision, i.revision_newest, l.ids, l.states
 FROM (SELECT i.* FROM replay_item i JOIN replay r ON r.id = i.replay_id
       WHERE i.replay_id = @id AND i.no >= r.next_no AND i.no > @after AND i.no <= @last AND i.state = 0 ORDER BY i.no LIMIT @limit) i
-JOIN replay_item_letter l ON l.replay_id = i.replay_id AND l.no = i.no
-GROUP BY i.no, i.target_id, i.item_key, i.letter_id, i.tries, i.revision, i.revision_newest
+CROSS JOIN LATERAL (
+  SELECT array_agg(l.letter_id ORDER BY l.letter_id) AS ids, array_agg(l.from_state ORDER BY l.letter_id) AS states
+  FROM replay_item_letter l WHERE l.replay_id = @id AND l.no = i.no) l
+WHERE l.ids IS NOT NULL
 ORDER BY i.no`
 
 const sqlTargets = `
