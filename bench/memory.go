@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strconv"
+	"syscall"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -96,6 +98,15 @@ func (e Env) deleteTopic(ctx context.Context, topic string) {
 	if err != nil {
 		fmt.Fprintln(e.Out, "left behind:", err)
 	}
+}
+
+// cpuTime is what this process has spent so far.
+func cpuTime() time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		return 0 // it knows itself
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // resetPeak gives unused memory back and lets Linux count the peak anew.
