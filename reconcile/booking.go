@@ -23,6 +23,7 @@ const (
 	saidThere
 	saidWhole
 	saidBack
+	saidExplained
 )
 
 // known is a break as it stands before a finding is booked.
@@ -121,7 +122,9 @@ func (b booking) again(batch *pgx.Batch, f Finding, k known) {
 		args["state"], args["returns"], args["what"] = Reopened, 1, saidBack
 		b.move(batch, k.ID, MovedReopened, f.Currency, f.Difference, 1)
 		b.tell(batch, k.ID, "reopened")
-	case !same && k.State != Explained:
+	case k.State == Explained:
+		args["what"] = saidExplained
+	case !same:
 		b.move(batch, k.ID, MovedChanged, k.Currency, k.Amount.Neg(), 0)
 		b.move(batch, k.ID, MovedChanged, f.Currency, f.Difference, 0)
 		b.tell(batch, k.ID, "changed")

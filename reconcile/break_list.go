@@ -163,7 +163,7 @@ func aging(ctx context.Context, q querier, job string, now time.Time) ([]Bucket,
 // Said is what a run said of a break.
 type Said struct {
 	Run    int64
-	What   int // 1 new, 2 still there, 3 found whole, 4 came back
+	What   int // SaidNew, …
 	Amount Amount
 	At     time.Time
 }

@@ -12,10 +12,11 @@ import (
 
 // What a run says of a break, as RunBreak and Said hold it.
 const (
-	SaidNew   = saidNew   // it was not known before
-	SaidThere = saidThere // it still stands
-	SaidWhole = saidWhole // its key was found whole: it is closed
-	SaidBack  = saidBack  // it was done with, and is back
+	SaidNew       = saidNew       // it was not known before
+	SaidThere     = saidThere     // it still stands
+	SaidWhole     = saidWhole     // its key was found whole: it is closed
+	SaidBack      = saidBack      // it was done with, and is back
+	SaidExplained = saidExplained // it still stands, and is explained
 )
 
 // RunBreak is a break with what one run said of it: type, currency, amount and
@@ -152,7 +153,7 @@ const mostEvents = 10_000
 const sqlRunEvents = `
 SELECT b.event_id, x.currency, abs(x.amount)::text
 FROM reconcile_run_break x JOIN reconcile_break b ON b.id = x.break_id
-WHERE x.run_id = @run AND x.what <> 3 AND b.event_id IS NOT NULL LIMIT @limit`
+WHERE x.run_id = @run AND x.what IN (1, 2, 4) AND b.event_id IS NOT NULL LIMIT @limit`
 
 // Events lists the events of the breaks that a run found open, at most 10,000.
 func (b *Breaks) Events(ctx context.Context, run int64) ([]EventRisk, error) {

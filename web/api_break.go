@@ -161,7 +161,7 @@ type breakFileJSON struct {
 
 type saidJSON struct {
 	Run    int64      `json:"run"`
-	What   string     `json:"what"` // new, still_there, whole, came_back
+	What   string     `json:"what"` // new, still_there, whole, came_back, explained
 	Amount string     `json:"amount"`
 	At     *time.Time `json:"at"`
 }
@@ -173,7 +173,7 @@ type breakDetailJSON struct {
 	Files    []breakFileJSON `json:"files"`
 }
 
-var saidNames = [...]string{"", "new", "still_there", "whole", "came_back"}
+var saidNames = [...]string{"", "new", "still_there", "whole", "came_back", "explained"}
 
 func (s *Server) apiBreak(c echo.Context) error {
 	if err := noQuery(c); err != nil {

@@ -268,7 +268,7 @@ func plainDetail(detail map[string]any, name string) string {
 }
 
 func saidRow(here locale.Locale, r reconcile.Said, currency string) views.TimelineRow {
-	looks := [...][2]string{{}, {"circle-dashed", "ask"}, {"circle-dashed", "mute"}, {"circle-check", "go"}, {"rotate-2", "ask"}}
+	looks := [...][2]string{{}, {"circle-dashed", "ask"}, {"circle-dashed", "mute"}, {"circle-check", "go"}, {"rotate-2", "ask"}, {"info-circle", "noop"}}
 	return views.TimelineRow{Icon: looks[r.What][0], Hue: looks[r.What][1], At: &r.At, Href: runHref(r.Run),
 		Text: here.Text("break.said."+saidNames[r.What], "id", strconv.FormatInt(r.Run, 10), "amount", money(r.Amount, currency))}
 }

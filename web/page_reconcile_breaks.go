@@ -32,9 +32,10 @@ type runQuery struct {
 
 // whats are what a run said, by the word of the address.
 var whats = map[string][]int{
-	"open":   {reconcile.SaidNew, reconcile.SaidThere, reconcile.SaidBack},
-	"new":    {reconcile.SaidNew, reconcile.SaidBack},
-	"closed": {reconcile.SaidWhole},
+	"open":      {reconcile.SaidNew, reconcile.SaidThere, reconcile.SaidBack},
+	"new":       {reconcile.SaidNew, reconcile.SaidBack},
+	"explained": {reconcile.SaidExplained},
+	"closed":    {reconcile.SaidWhole},
 }
 
 func runQueryOf(q *query, run int64) (runQuery, error) {

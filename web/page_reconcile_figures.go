@@ -223,7 +223,7 @@ func hopViews(here locale.Locale, f runFacts) []views.Hop {
 func (f runFacts) lostBefore(p reconcile.Party, currency string) (n int64, gross reconcile.Amount) {
 	for _, g := range f.figures {
 		upstream := g.Type == reconcile.PublishedNotConsumed
-		if g.Currency != currency || g.What == reconcile.SaidWhole || g.What == reconcile.SaidThere || g.Type == reconcile.Timing ||
+		if g.Currency != currency || g.What != reconcile.SaidNew && g.What != reconcile.SaidBack || g.Type == reconcile.Timing ||
 			p == reconcile.Outbox || upstream != (p == reconcile.Consumed) {
 			continue
 		}

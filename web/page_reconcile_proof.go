@@ -58,7 +58,13 @@ func proofView(here locale.Locale, f runFacts) *views.Proof {
 	if !p.Foots {
 		p.Rows = append(p.Rows, leftRow(here, t, p.Currencies))
 	}
-	p.Says = proofSays(here, f.run, p.Foots)
+	p.Says, p.Hue = proofSays(here, f.run, p.Foots), "go"
+	switch {
+	case !p.Foots:
+		p.Hue = "bad"
+	case f.run.State == reconcile.Partial:
+		p.Hue = "hold"
+	}
 	return p
 }
 

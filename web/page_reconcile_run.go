@@ -382,11 +382,15 @@ func (s *Server) refuseFinance(c echo.Context, from, reason string, err error) e
 }
 
 func runTabs(here locale.Locale, q runQuery, figures []reconcile.RunFigure) []ui.Tab {
-	open, fresh, closed := int64(0), int64(0), int64(0)
+	open, fresh, explained, closed := int64(0), int64(0), int64(0), int64(0)
 	types := map[string]int64{}
 	for _, f := range figures {
-		if f.What == reconcile.SaidWhole {
+		switch f.What {
+		case reconcile.SaidWhole:
 			closed += f.Items
+			continue
+		case reconcile.SaidExplained:
+			explained += f.Items
 			continue
 		}
 		open += f.Items
@@ -404,5 +408,5 @@ func runTabs(here locale.Locale, q runQuery, figures []reconcile.RunFigure) []ui
 			tabs = append(tabs, tab(here.Text("break.type."+kind), "open", kind, types[kind]))
 		}
 	}
-	return append(tabs, tab(here.Text("run.tab_closed"), "closed", "", closed))
+	return append(tabs, tab(here.Text("state.break.explained"), "explained", "", explained), tab(here.Text("run.tab_closed"), "closed", "", closed))
 }

@@ -247,6 +247,11 @@ func TestASealedRunDoesNotChange(t *testing.T) {
 	says(t, k.get(t, viewer, fmt.Sprintf("/runs/%d", first.ID)), "Open 1", "late", "50.00", "by run "+fmt.Sprint(second.ID), "50.00%")
 	page := k.get(t, viewer, fmt.Sprintf("/runs/%d?what=closed", second.ID))
 	says(t, page, "Open 0", "Closed by this run 1", "100%", "Since run "+fmt.Sprint(first.ID)+", complete, awaiting sign-off", "Auto-closed 1 50.00", "No breaks were open when the run ended.")
+	k.add("published", "known", "3.00", "CNY", 1)
+	k.run("ledger")
+	contains(t, k.post(t, k.signIn(t, access.Reviewer), "/breaks/act", url.Values{"do": {"explain"}, "code": {"test_data"}, "reason": {"a test"}, "break": {fmt.Sprint(k.breakOf("known"))}, "from": {"/breaks"}}), http.StatusSeeOther)
+	third := k.run("ledger")
+	says(t, k.get(t, viewer, fmt.Sprintf("/runs/%d?what=explained", third.ID)), "Open 0", "Explained 1", "known", "Test data, a test")
 	says(t, k.get(t, viewer, fmt.Sprintf("/breaks/%d", k.breakOf("late"))), "Closed by run "+fmt.Sprint(second.ID)+", which covered this key and found its sides equal.", "What runs said", "whole")
 }
 
@@ -261,7 +266,7 @@ func TestPartialAndFailedRunsSaySo(t *testing.T) {
 	reviewer := k.signIn(t, access.Reviewer)
 	page := k.get(t, reviewer, fmt.Sprintf("/runs/%d", partial.ID))
 	says(t, page, "Partial", "1 segment has more than 1 differences.", "events so far", "A partial run can't be signed.")
-	lacks(t, page, `value="sign"`, `class="v go"`, `"ok-line go"`)
+	lacks(t, page, `value="sign"`, `class="v go"`, `ok-line go`)
 	says(t, k.get(t, reviewer, "/reconciliations/ledger"), "Not known", "Partial")
 	broken := fmt.Sprintf("/breaks/%d", k.breakOf("missing"))
 	k.exec("REVOKE SELECT ON effect FROM " + k.role)
