@@ -4,12 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"oncemore/compensate"
 	"oncemore/consumer"
 	"oncemore/consumer/rabbit"
 	"oncemore/consumer/redisfilter"
@@ -41,6 +43,9 @@ func (c checkCmd) Run(e *edge) error {
 	if _, err := loadDialects(conf); err != nil {
 		return err
 	}
+	if err := readActions(conf); err != nil {
+		return err
+	}
 	findings := checkConfig(e.ctx, conf)
 	if err := c.print(e.out, findings); err != nil {
 		return err
@@ -52,6 +57,16 @@ func (c checkCmd) Run(e *edge) error {
 		return exitWarning
 	}
 	return nil
+}
+
+// readActions reads the actions of the config's folder, and says what is wrong
+// with them.
+func readActions(conf *config.Config) error {
+	if conf.ReconcileDir == "" {
+		return nil
+	}
+	actions, _, err := compensate.ReadDir(conf.ReconcileFolder())
+	return errors.Join(err, checkActions(conf, actions))
 }
 
 func (c checkCmd) print(out io.Writer, findings []check.Finding) error {
@@ -177,6 +192,10 @@ func checkConnections(ctx context.Context, conf *config.Config, business *connec
 			seen.WriteMySQL, seen.WriteErr = business.mysqlWriter(c.Name)
 		} else if seen.Writer {
 			seen.WritePool, seen.WriteErr = business.writer(ctx, c.Name)
+		}
+		if seen.Repairs = c.Repairs.Set(); seen.Repairs {
+			target, err := repairTarget(ctx, business, c)
+			seen.RepairPool, seen.RepairMySQL, seen.RepairErr = target.Postgres, target.MySQL, err
 		}
 		all = append(all, seen)
 	}

@@ -40,6 +40,9 @@ func (r *run) connections(ctx context.Context) pools {
 		if c.Writer {
 			r.writer(ctx, c.writing(), p)
 		}
+		if c.Repairs {
+			r.repairs(ctx, c.repairing())
+		}
 	}
 	return p
 }

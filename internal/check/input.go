@@ -52,6 +52,19 @@ type Connection struct {
 	WritePool  *pgxpool.Pool
 	WriteMySQL *sql.DB
 	WriteErr   error
+
+	// Repairs: compensations write through the connection, by a credential of
+	// their own.
+	Repairs     bool
+	RepairPool  *pgxpool.Pool
+	RepairMySQL *sql.DB
+	RepairErr   error
+}
+
+// repairing is the connection as compensations use it.
+func (c Connection) repairing() Connection {
+	c.Pool, c.MySQL, c.Err = c.RepairPool, c.RepairMySQL, c.RepairErr
+	return c
 }
 
 // writing is the connection as consumers use it.
