@@ -35,6 +35,7 @@ const (
 // Action is one definition, as its file says it.
 type Action struct {
 	Name      string
+	Summary   string           // what it does, for people, with {{names}} as in a request; empty: how it is done
 	AppliesTo []reconcile.Type // breaks that it may repair; empty: breaks of any type, and letters
 	Amount    string           // what a letter is worth, such as {{payload.amount}}; empty: nothing is known of it
 	Currency  string           // of a letter's amount

@@ -58,6 +58,7 @@ func (a *Action) read(n node) {
 	single := Step{ID: "action", Timeout: defaultTimeout}
 	fields := strictyaml.Fields{
 		"action":     func(n node) { n.Name(&a.Name) },
+		"summary":    func(n node) { n.Text(&a.Summary) },
 		"applies_to": func(n node) { a.readTypes(n) },
 		"group":      func(n node) { n.Text(&a.Group) },
 		"amount":     func(n node) { n.Text(&a.Amount) },

@@ -80,6 +80,7 @@ type Effect []EffectStep
 // EffectStep is one call or statement.
 type EffectStep struct {
 	Step       string      `json:"step"`
+	Says       string      `json:"says,omitempty"` // the action\'s summary, on the first one
 	Kind       Kind        `json:"kind"`
 	Method     string      `json:"method,omitempty"`
 	URL        string      `json:"url,omitempty"`

@@ -74,3 +74,19 @@ func TestApproveABatch(t *testing.T) {
 		t.Errorf("one's own in a batch: %v, %v", results, err)
 	}
 }
+
+// A summary says for people what will be done; it is part of what is approved.
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	b := openBank(t)
+	b.define(strings.Replace(sqlCredit, "kind: sql", "kind: sql\nsummary: Credit {{difference}} for {{event_id}}", 1))
+	id := b.missing("e-1", 100)
+	c := b.propose("credit", id)
+	if c.Effect[0].Says != "Credit 100 for e-1" {
+		t.Errorf("it says %q", c.Effect[0].Says)
+	}
+	b.define(strings.Replace(sqlCredit, "kind: sql", "kind: sql\nsummary: Credit {{nothing}}", 1))
+	if seen, err := b.Preview(t.Context(), maker, "credit", []int64{id}, 0); err != nil || !errors.Is(seen[0].Problem, ErrInput) {
+		t.Errorf("a name that is not there: %+v, %v", seen, err)
+	}
+}

@@ -132,6 +132,13 @@ func (c *Compensations) render(a *Action, in Inputs) (Effect, error) {
 		}
 		effect = append(effect, e)
 	}
+	if a.Summary != "" && len(effect) > 0 {
+		says, err := render(a.Summary, in, plain)
+		if err != nil {
+			return nil, fmt.Errorf("summary: %w", err)
+		}
+		effect[0].Says = says
+	}
 	return effect, nil
 }
 

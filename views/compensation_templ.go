@@ -1324,7 +1324,7 @@ func approvalCard(v Compensation) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = ui.Rich("approval.bound", nil, ui.Slots{"digest": ui.Code(shortHash(v.Approvals.Hash))}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = ui.Rich("compensation.bound", nil, ui.Slots{"digest": ui.Code(shortHash(v.Approvals.Hash))}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

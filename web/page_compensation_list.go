@@ -59,6 +59,9 @@ func (s *Server) showCompensationList(c echo.Context, was refused) error {
 		v.Done = here.Text("compensations."+done, "n", int(n))
 	}
 	v.Approve = approveBarOf(c, f, tab, counts[tab], more)
+	if v.Approve.May && counts[tab] > 0 {
+		v.ApproveAll = address("/compensations/approve", "all", "1", "filter", queryPart(at(tab, "")))
+	}
 	v.Hidden = hiddenAttention(here, f, tab, counts)
 	if err := s.fillCompensationList(c, &v, tab, was); err != nil {
 		return err
@@ -287,6 +290,8 @@ func effectSays(here locale.Locale, c compensate.Compensation) string {
 	switch {
 	case len(e) == 0:
 		return here.Text("effect.says.none")
+	case e[0].Says != "":
+		return e[0].Says
 	case len(e) > 1:
 		names := make([]string, len(e))
 		for i, s := range e {

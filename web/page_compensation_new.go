@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -32,7 +33,9 @@ type subjects struct {
 	types   []reconcile.Type
 }
 
-func (s *Server) compensationNewPage(c echo.Context) error { return s.showCompensationNew(c, refused{}) }
+func (s *Server) compensationNewPage(c echo.Context) error {
+	return s.showCompensationNew(c, refused{})
+}
 
 func (s *Server) showCompensationNew(c echo.Context, was refused) error {
 	values := c.QueryParams()
@@ -218,8 +221,10 @@ func (s *Server) fillPreviews(c echo.Context, v *views.CompensationNew, f subjec
 		v.Previews = append(v.Previews, previewRow(here, v.Action, p))
 	}
 	v.Shown, v.GoodN, v.GoodSum = min(len(previews), previewsShown), len(good), totalRows(previewTotals(good))
-	v.Checkers = here.Text("compensation.needs", "n", checkers, "roles", rolesOf(here, access.ApproveCompensation))
-	v.Limits = limitsSay(here, a)
+	if len(good) > 0 {
+		v.Checkers = here.Text("compensation.needs", "n", checkers, "roles", rolesOf(here, access.ApproveCompensation))
+		v.Limits = limitsSay(here, a)
+	}
 	v.Rest = restSays(here, len(previews)-len(good)-left, left, f.more)
 	v.Button = here.Text("compensation.propose", "n", len(good), "amounts", totalsText(here, previewTotals(good)))
 	return nil
@@ -288,7 +293,10 @@ func previewRow(here locale.Locale, action string, p compensate.Preview) views.P
 	}
 	if p.Problem != nil {
 		why, _ := compensationRefusal(here, p.Problem, "")
-		if row.Problem = why.Text; row.Problem == "" {
+		switch row.Problem = why.Text; {
+		case errors.Is(p.Problem, compensate.ErrNotFor) && p.LetterID == nil:
+			row.Problem = here.Text("compensation.not_for", "action", action, "type", here.Inside(here.Text("break.type."+string(p.Break.Type))), "state", here.Inside(here.Text("state.break."+p.Break.State.String())))
+		case row.Problem == "":
 			row.Problem = plainText(p.Problem)
 		}
 		if p.Already != 0 {
@@ -313,7 +321,7 @@ func (s *Server) compensationPropose(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	ids, err := s.propose(c, form, actorBecause(c, reason))
+	ids, err := s.proposeRepairs(c, form, actorBecause(c, reason))
 	if err != nil {
 		was, ok := compensationRefusal(localeOf(c), err, reason)
 		if !ok {
@@ -327,7 +335,7 @@ func (s *Server) compensationPropose(c echo.Context) error {
 	return c.Redirect(http.StatusSeeOther, address("/compensations", "state", "awaiting_approval", "did", "proposed", "n", strconv.Itoa(len(ids))))
 }
 
-func (s *Server) propose(c echo.Context, form url.Values, actor access.Actor) ([]int64, error) {
+func (s *Server) proposeRepairs(c echo.Context, form url.Values, actor access.Actor) ([]int64, error) {
 	ctx, action := c.Request().Context(), form.Get("action")
 	if len(form["letter"]) > 0 {
 		letters, err := letterIDs(form["letter"])
