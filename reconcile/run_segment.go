@@ -72,6 +72,7 @@ func (s *step) compare(ctx context.Context, seg todo, most int) error {
 	defer cancel()
 	o, err := s.c.assess(within, seg.interval(), s.r.opts.Clock(), most)
 	took := time.Since(began)
+	s.took(took)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -149,6 +149,22 @@ func TestSlowSegmentIsSplit(t *testing.T) {
 	}
 }
 
+// Where a segment takes most of a step's time, those that wait become shorter.
+func TestWaitingSegmentsBecomeShorter(t *testing.T) {
+	t.Parallel()
+	o := openOffice(t, "")
+	o.define(slow("0.05") + "limits: {parallel: 1}\n")
+	o.runs.opts.StepTime = time.Second
+	o.wholeHours(2, 12)
+	run, err := o.runs.Do(t.Context(), o.ask(0, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "state and matched", fmt.Sprint(run.State, run.Tally.Matched, run.Tally.Foots()), fmt.Sprint(Complete, 24, true))
+	same(t, "rows", run.Tally.Totals[Consumed]["CNY"], Total{24, amountOf(24)})
+	same(t, "longest of those after the first", o.count("SELECT max(extract(epoch FROM seg_to - seg_from))::int FROM reconcile_segment WHERE no > 0"), 1800)
+}
+
 // limits.run ends a segment under way: what was compared counts, the run is
 // partial.
 func TestRunEndsAtItsLimit(t *testing.T) {

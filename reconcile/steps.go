@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -131,9 +132,10 @@ type step struct {
 	epoch   int
 	started time.Time
 
-	row *Run
-	job *Job
-	c   *comparison
+	row     *Run
+	job     *Job
+	c       *comparison
+	slowest atomic.Int64 // nanoseconds that the slowest of the last segments took
 }
 
 // stay renews the lease while a segment takes its time. ctx ends with errFenced
@@ -196,8 +198,14 @@ func (s *step) run(ctx context.Context) (finished bool, err error) {
 		if len(todo) == 0 {
 			return true, s.finish(ctx)
 		}
+		s.slowest.Store(0)
 		if err := s.compareAll(ctx, todo); err != nil {
 			return false, err
+		}
+		if s.longest() > s.r.opts.StepTime/2 {
+			if err := s.halve(ctx); err != nil {
+				return false, err
+			}
 		}
 	}
 	return false, s.handOver(ctx)
