@@ -1,4 +1,4 @@
-.PHONY: test soak interop lint generate bench bench-letters bench-reconcile demo build
+.PHONY: test soak interop lint generate bench bench-letters bench-reconcile bench-saga demo build
 
 test:     ## everything against real servers, as CI does
 	scripts/test unit
@@ -23,6 +23,9 @@ bench-letters: ## pages and drain with ten million dead letters; needs 30 GB of 
 
 bench-reconcile: ## figures of reconciliation, beside reladiff on the same data
 	scripts/test bench-reconcile
+
+bench-saga: ## figures of compensation, beside a loop that makes the same calls and writes the same rows
+	scripts/test bench-saga
 
 demo:
 	go run ./cmd/console demo

@@ -8,11 +8,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"oncemore/bench"
+	"oncemore/compensate"
 	"oncemore/dlq"
 )
 
 type benchCmd struct {
-	What             []string `arg:"" optional:"" help:"consume, rabbit, spring, memory, drain, outbox, replay; all if absent. rabbit-replay, letters and reconcile only by name." enum:"consume,rabbit,rabbit-replay,spring,memory,drain,outbox,replay,letters,reconcile"`
+	What             []string `arg:"" optional:"" help:"consume, rabbit, rabbit-replay, spring, memory, drain, outbox, letters, replay; all if absent that have what they need. reconcile and saga only by name." enum:"consume,rabbit,rabbit-replay,spring,memory,drain,outbox,replay,letters,reconcile,saga"`
 	Letters          int      `help:"Rows that letters fills the tables with." default:"1000000"`
 	Keep             string   `help:"Database of letters that stays, and that the next run finds filled." placeholder:"NAME"`
 	Postgres         string   `help:"Server whose user may create databases." required:"" env:"ONCEMORE_POSTGRES_URL" placeholder:"URL"`
@@ -24,6 +25,7 @@ type benchCmd struct {
 	Reladiff         string   `help:"Program of that name, beside which reconcile is measured; without it there are figures only." placeholder:"FILE"`
 	Rows             int      `help:"Rows of each ledger that reconcile compares." default:"1000000"`
 	LargeRows        int      `help:"Rows of ledgers with which reconcile measures time and memory alone." placeholder:"N"`
+	Open             []int    `help:"Open sagas beside which sagas are measured." default:"100,1000,10000,100000"`
 	Backlog          int      `help:"Records of 1 KB that memory is measured with." default:"300000"`
 	Rounds           int      `help:"The median of so many counts." default:"3"`
 }
@@ -43,7 +45,7 @@ func (c benchCmd) Run(e *edge) error {
 			return err
 		}
 	}
-	if slices.Contains(c.What, "rabbit-replay") {
+	if slices.Contains(c.What, "rabbit-replay") || c.wants("rabbit-replay") && c.Rabbit != "" && c.RabbitManagement != "" {
 		err := env.RabbitReplay(e.ctx, c.RabbitManagement, func(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays) error {
 			return work(ctx, pool, e.log, time.Now, queue{dlq.ReplayQueue, 8, replays})
 		})
@@ -73,11 +75,18 @@ func (c benchCmd) Run(e *edge) error {
 			return err
 		}
 	}
-	if slices.Contains(c.What, "letters") {
-		return env.Letters(e.ctx, c.Letters, c.Keep, openSite(c.Kafka, e.log))
+	if c.wants("letters") {
+		if err := env.Letters(e.ctx, c.Letters, c.Keep, openSite(c.Kafka, e.log)); err != nil {
+			return err
+		}
 	}
 	if slices.Contains(c.What, "reconcile") {
 		return env.Reconcile(e.ctx, bench.Reconciling{MySQL: c.MySQL, Tool: c.Reladiff, Rows: c.Rows, Large: c.LargeRows})
+	}
+	if slices.Contains(c.What, "saga") {
+		return env.Saga(e.ctx, func(ctx context.Context, pool *pgxpool.Pool, all *compensate.Compensations) error {
+			return work(ctx, pool, e.log, time.Now, queue{compensate.Queue, 8, all})
+		}, c.Open)
 	}
 	if c.wants("replay") {
 		return env.Replay(e.ctx, func(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays) error {
