@@ -3,6 +3,7 @@ package compensate
 import (
 	"crypto/sha256"
 	"fmt"
+	"net/http"
 	"os"
 	"regexp"
 	"strconv"
@@ -169,8 +170,11 @@ func readHeaders(n node, r *Request) {
 	n.Named(func(key string, v node) {
 		var value string
 		v.Text(&value)
-		if strings.EqualFold(key, "Idempotency-Key") {
+		switch http.CanonicalHeaderKey(key) {
+		case "Idempotency-Key":
 			v.Fail("is <compensation id>:<step id> for every retry; it is not for a file to say")
+		case "Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key":
+			v.Fail("is a secret: it belongs under urls in the config, as headers of the base")
 		}
 		r.Headers[key] = value
 	})
@@ -380,6 +384,12 @@ func (a *Action) checkStep(n node, s Step, before map[string]bool) {
 		n.Fail("step %s of a tcc needs kind http, confirm and cancel", s.ID)
 	case a.Mode != TryConfirmCancel && (s.Confirm != nil || s.Cancel != nil):
 		n.Fail("step %s: confirm and cancel are for mode: tcc", s.ID)
+	}
+	if s.Statement != nil && s.Statement.check() != "" {
+		n.Fail("step %s: %s", s.ID, s.Statement.check())
+	}
+	if s.Probe != nil && s.Probe.Statement != nil && s.Probe.Statement.checkAsked() != "" {
+		n.Fail("step %s: %s", s.ID, s.Probe.Statement.checkAsked())
 	}
 	for _, id := range s.After {
 		if !before[id] {

@@ -75,7 +75,12 @@ func repairTarget(ctx context.Context, business *connections, c config.Connectio
 		t.MySQL, err = business.openMySQL(c.Name+" repair", c.Repairs, mysqlstore.PoolOptions{MaxConns: 8})
 		return t, err
 	}
-	t.Postgres, err = business.open(ctx, c.Name+" repair", c.Repairs, func(p *pgxpool.Config) { p.MaxConns = 8 })
+	t.Postgres, err = business.open(ctx, c.Name+" repair", c.Repairs, func(p *pgxpool.Config) {
+		p.ConnConfig.RuntimeParams["lock_timeout"] = "5000" // a repair waits for nobody's row for long
+		p.ConnConfig.RuntimeParams["statement_timeout"] = "30000"
+		p.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60000"
+		p.MaxConns = 8
+	})
 	return t, err
 }
 
