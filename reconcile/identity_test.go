@@ -99,6 +99,9 @@ var identityCases = map[string]identityCase{
 	"uuid in capitals with another amount": {
 		consumed: sideOf("pg", "id uuid", uuidRows("lower")[:1]...), effect: sideOf("my", "id char(36)"+asciiBin, strings.Replace(uuidRows("upper")[0], "1.00", "2.50", 1)),
 		want: map[string]Type{uuids[0]: AmountMismatch}},
+	"uuid and char(32) without hyphens, found late": {
+		consumed: sideOf("pg", "id uuid", uuidRows("lower")[0]), effect: sideOf("my", "id char(32)"+asciiBin, "'"+strings.ReplaceAll(uuids[0], "-", "")+"' | 1.00 | 30h"),
+		want: map[string]Type{uuids[0]: Timing}},
 	"an int column is not asked for what it cannot hold": {
 		consumed: sideOf("my", "id bigint unsigned", each("7", "3000000000", "18446744073709551615")...), effect: sideOf("pg", "id int", each("7", "8")...),
 		matched: 1, want: map[string]Type{"3000000000": MissingEffect, "18446744073709551615": MissingEffect, "8": EffectWithoutRecord}},

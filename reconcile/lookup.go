@@ -66,24 +66,34 @@ func (s *openSide) tuple(st *bound, parts []any) string {
 }
 
 // forms are the ways in which a key may be written in the side's columns: one,
-// but for UUIDs kept as text, which may be in capitals, and none for what the
-// columns cannot hold.
+// but for UUIDs kept as text, and none for what the columns cannot hold.
 func (s *openSide) forms(kinds []kind, key []string) [][]any {
-	plain, capitals, two := make([]any, len(key)), make([]any, len(key)), false
+	written := [][]any{make([]any, len(key))}
+	for i, k := range kinds {
+		if k == kindUUID && s.classOf(i) == classText {
+			for range uuidForms[1:] {
+				written = append(written, make([]any, len(key)))
+			}
+			break
+		}
+	}
 	for i, part := range key {
-		var ok bool
-		if plain[i], ok = s.argument(i, kinds[i], part); !ok {
-			return nil
-		}
-		capitals[i] = plain[i]
-		if kinds[i] == kindUUID && s.classOf(i) == classText {
-			capitals[i], two = strings.ToUpper(part), true
+		for n, form := range written {
+			var ok bool
+			if form[i], ok = s.argument(i, kinds[i], part, n); !ok {
+				return nil
+			}
 		}
 	}
-	if two {
-		return [][]any{plain, capitals}
-	}
-	return [][]any{plain}
+	return written
+}
+
+// uuidForms are how UUIDs are written as text, from how they usually are.
+var uuidForms = []func(string) string{
+	func(id string) string { return id },
+	strings.ToUpper,
+	func(id string) string { return strings.ReplaceAll(id, "-", "") },
+	func(id string) string { return strings.ToUpper(strings.ReplaceAll(id, "-", "")) },
 }
 
 func (s *openSide) classOf(i int) class {
@@ -95,9 +105,11 @@ func (s *openSide) classOf(i int) class {
 
 // argument is a key's part as the side's column wants it; false: no row of the
 // side has it. MySQL compares an integer column with text as binary fractions, so
-// it gets numbers.
-func (s *openSide) argument(i int, k kind, part string) (any, bool) {
+// it gets numbers. form counts uuidForms.
+func (s *openSide) argument(i int, k kind, part string, form int) (any, bool) {
 	switch c := s.classOf(i); {
+	case c == classText && k == kindUUID:
+		return uuidForms[form](part), true
 	case c == classBytes:
 		b, err := appendRaw(k, part)
 		return b, err == nil
