@@ -28,7 +28,7 @@ b AS (
   FROM l)
 INSERT INTO fault_delta (fault_id, state, verdict, n, seen_at) SELECT fault_id, state, verdict, count(*), now() FROM l GROUP BY 1, 2, 3`
 
-func manyLetters(b *testing.B, n int) *seed {
+func manyLetters(b testing.TB, n int) *seed {
 	b.Helper()
 	s := newSeed(b)
 	s.exec("INSERT INTO letter_source (id, cluster, broker, name) OVERRIDING SYSTEM VALUE SELECT i, 'main', 1, 'topic-' || i || '.DLT' FROM generate_series(1, 20) i")
