@@ -25,7 +25,6 @@ const (
 	replayLetters    = 50_000
 	replayPartitions = 4
 	replayGoal       = 5_000 // per second
-	replayRatioGoal  = 0.05
 )
 
 // Work does the steps of replays until ctx ends, as a console with role jobs.
@@ -55,8 +54,8 @@ func (e Env) Replay(ctx context.Context, work Work) error {
 		ratios = append(ratios, r.sent.perSecond()/limit.perSecond())
 	}
 	_, err := fmt.Fprintf(e.Out, "replay: %.0f/s sent, %.0f/s until every outcome is recorded, raw producer %.0f/s (medians of %d)\n"+
-		"RATIO replay_letters_per_second %.0f goal >= %d\nRATIO replay_vs_raw_producer %.2f goal >= %g\n",
-		median(sent), median(told), median(raw), rounds, median(told), replayGoal, median(ratios), replayRatioGoal)
+		"RATIO replay_letters_per_second %.0f goal >= %d\nRATIO replay_vs_raw_producer %.3f no goal\n",
+		median(sent), median(told), median(raw), rounds, median(told), replayGoal, median(ratios))
 	return err
 }
 
