@@ -36,6 +36,7 @@ SELECT ` + stepColumns + `, a.answer, a.answer->>'barrier'
 FROM saga_step s LEFT JOIN LATERAL (
   SELECT answer FROM compensation_attempt WHERE compensation_id = s.compensation_id AND no = s.no AND op = s.op ORDER BY id DESC LIMIT 1) a ON true
 WHERE compensation_id = @id ORDER BY op, no`
+	sqlRows = `SELECT ` + stepColumns + `, NULL::jsonb, NULL::text FROM saga_step WHERE compensation_id = @id ORDER BY op, no`
 )
 
 // Steps lists the steps of a compensation, forward before back.
@@ -249,12 +250,8 @@ func text(s *string, otherwise string) string {
 
 // advance follows the course by one move.
 func (s *step) advance(ctx context.Context) (*time.Time, error) {
-	rows, err := s.c.Steps(ctx, s.id)
-	if err != nil {
-		return nil, err
-	}
 	now := s.c.Clock()
-	next := chart(s.action, rows, s.comp.CancelBy != nil, now)
+	next := chart(s.action, s.rows, s.comp.CancelBy != nil, now)
 	switch {
 	case next.end != 0:
 		return s.through(ctx, next)
@@ -278,12 +275,16 @@ func (s *step) through(ctx context.Context, next course) (*time.Time, error) {
 		if next.end != Verifying {
 			return s.c.end(ctx, tx, s.comp, next.end, "system", next.why)
 		}
-		if _, err := tx.Exec(ctx, sqlVerifying, pgx.NamedArgs{"id": s.id}); err != nil {
+		if err := tell(ctx, tx, s.id, "system", "executed", "", nil); err != nil {
 			return err
 		}
-		return tell(ctx, tx, s.id, "system", "executed", "", nil)
+		if !s.verifies() {
+			return s.finish(ctx, tx, 0)
+		}
+		_, err := tx.Exec(ctx, sqlVerifying, pgx.NamedArgs{"id": s.id})
+		return err
 	})
-	if next.end != Verifying {
+	if next.end != Verifying || !s.verifies() {
 		return nil, err
 	}
 	return &now, err

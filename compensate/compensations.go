@@ -129,7 +129,9 @@ func New(c Config) (*Compensations, error) {
 		c.Log = slog.Default()
 	}
 	if c.Client == nil {
-		c.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // it is one
+		transport.MaxIdleConnsPerHost = 32                           // many repairs call one participant
+		c.Client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	client, err := river.NewClient(riverpgxv5.New(c.Pool), &river.Config{Logger: c.Log})
 	if err != nil {

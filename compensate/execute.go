@@ -10,18 +10,25 @@ import (
 )
 
 const (
-	sqlBegin = `
-UPDATE saga_step SET state = 1, tries = tries + 1, started_at = @now, due_at = NULL WHERE compensation_id = @id AND no = @no AND op = @op AND state = 0
-RETURNING tries`
-	sqlAttempt = `
-INSERT INTO compensation_attempt (compensation_id, no, op, request) VALUES (@id, @no, @op, @request)`
-	// sqlAnswer answers the attempt that is open: that of a process that died, too.
-	sqlAnswer = `
-UPDATE compensation_attempt SET answer = @answer, outcome = @outcome, took_ms = extract(epoch FROM clock_timestamp() - at) * 1000
-WHERE id = (SELECT max(id) FROM compensation_attempt WHERE compensation_id = @id AND no = @no AND op = @op) AND outcome IS NULL`
-	sqlStepIs = `
-UPDATE saga_step SET state = @state::smallint, due_at = @due, why = nullif(@why, ''), done_at = CASE WHEN @state::smallint = 2 THEN now() END
-WHERE compensation_id = @id AND no = @no AND op = @op`
+	// sqlIntend is one statement, so that it costs one commit and one round trip:
+	// nothing of it happens without the fence.
+	sqlIntend = `
+WITH f AS (` + sqlFence + ` RETURNING id),
+b AS (
+  UPDATE saga_step s SET state = 1, tries = tries + 1, started_at = @now, due_at = NULL
+  FROM f WHERE s.compensation_id = f.id AND s.no = @no AND s.op = @op AND s.state = 0 RETURNING s.tries),
+a AS (INSERT INTO compensation_attempt (compensation_id, no, op, request) SELECT @id::bigint, @no::int, @op::smallint, @request::jsonb FROM b)
+SELECT (SELECT count(*) FROM f), (SELECT tries FROM b)`
+	// sqlSettle answers the attempt that is open: that of a process that died, too.
+	sqlSettle = `
+WITH f AS (` + sqlFence + ` RETURNING id),
+a AS (
+  UPDATE compensation_attempt a SET answer = @answer, outcome = @outcome, took_ms = extract(epoch FROM clock_timestamp() - at) * 1000
+  FROM f WHERE @answered AND a.id = (SELECT max(id) FROM compensation_attempt WHERE compensation_id = @id AND no = @no AND op = @op) AND a.outcome IS NULL),
+s AS (
+  UPDATE saga_step s SET state = @state::smallint, due_at = @due, why = nullif(@why, ''), done_at = CASE WHEN @state::smallint = 2 THEN now() END
+  FROM f WHERE s.compensation_id = f.id AND s.no = @no AND s.op = @op)
+SELECT count(*) FROM f`
 )
 
 // execute makes one attempt at a step: the intent is committed before the call,
@@ -52,22 +59,20 @@ func (s *step) execute(ctx context.Context, r StepRow) error {
 
 // intend commits that the step is about to be done. False: somebody else has it.
 func (s *step) intend(ctx context.Context, r *StepRow, d *doing) (begun bool, err error) {
-	err = s.fenced(ctx, func(tx pgx.Tx) error {
-		args := pgx.NamedArgs{"id": s.id, "no": r.No, "op": r.Op, "request": d.shown, "now": s.c.Clock()}
-		err := tx.QueryRow(ctx, sqlBegin, args).Scan(&r.Tries)
-		if err == pgx.ErrNoRows {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("begin step %s: %w", r.Step, err)
-		}
-		begun = true
-		if _, err = tx.Exec(ctx, sqlAttempt, args); err != nil {
-			return fmt.Errorf("attempt at step %s: %w", r.Step, err)
-		}
-		return nil
-	})
-	return begun, err
+	args := pgx.NamedArgs{"id": s.id, "epoch": s.epoch, "lease": s.c.Lease, "no": r.No, "op": r.Op, "request": d.shown, "now": s.c.Clock()}
+	var held int
+	var tries *int
+	err = s.c.Pool.QueryRow(ctx, sqlIntend, args).Scan(&held, &tries)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("begin step %s of compensation %d: %w", r.Step, s.id, err)
+	case held == 0:
+		return false, errFenced
+	case tries == nil:
+		return false, nil
+	}
+	r.Tries = *tries
+	return true, nil
 }
 
 // settle records an answer and what it means for the step. One that is still
@@ -79,22 +84,19 @@ func (s *step) settle(ctx context.Context, r StepRow, a answer) error {
 	if why == "" && a.Status != 0 {
 		why = fmt.Sprintf("HTTP %d", a.Status)
 	}
-	args := pgx.NamedArgs{"id": s.id, "no": r.No, "op": r.Op, "answer": a, "outcome": string(a.outcome), "state": state, "due": due, "why": why}
-	err := s.fenced(ctx, func(tx pgx.Tx) error {
-		if a.outcome != waiting {
-			if _, err := tx.Exec(ctx, sqlAnswer, args); err != nil {
-				return fmt.Errorf("answer of step %s: %w", r.Step, err)
-			}
-		}
-		if _, err := tx.Exec(ctx, sqlStepIs, args); err != nil {
-			return fmt.Errorf("state of step %s: %w", r.Step, err)
-		}
-		return nil
-	})
-	if err == nil {
-		s.c.count(s.action.Steps[r.No].Kind, r.Op, a.outcome)
+	var held int
+	err := s.c.Pool.QueryRow(ctx, sqlSettle, pgx.NamedArgs{
+		"id": s.id, "epoch": s.epoch, "lease": s.c.Lease, "no": r.No, "op": r.Op,
+		"answered": a.outcome != waiting, "answer": a, "outcome": string(a.outcome), "state": state, "due": due, "why": why,
+	}).Scan(&held)
+	switch {
+	case err != nil:
+		return fmt.Errorf("answer of step %s of compensation %d: %w", r.Step, s.id, err)
+	case held == 0:
+		return errFenced
 	}
-	return err
+	s.c.count(s.action.Steps[r.No].Kind, r.Op, a.outcome)
+	return nil
 }
 
 // lookAgain is when something that was started elsewhere is asked for again.

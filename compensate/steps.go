@@ -137,6 +137,7 @@ type step struct {
 	epoch  int
 	comp   *Compensation
 	action *Action
+	rows   []StepRow // without answers
 }
 
 const sqlFence = `UPDATE compensation SET lease_until = now() + @lease::interval WHERE id = @id AND epoch = @epoch`
@@ -207,18 +208,51 @@ func (s *step) once(ctx context.Context) (*time.Time, error) {
 }
 
 func (s *step) load(ctx context.Context) (err error) {
-	if s.comp, err = s.c.Get(ctx, s.id); err != nil {
-		return err
+	b := &pgx.Batch{}
+	b.Queue(sqlGet, pgx.NamedArgs{"id": s.id})
+	b.Queue(sqlRows, pgx.NamedArgs{"id": s.id})
+	results := s.c.Pool.SendBatch(ctx, b)
+	defer func() { err = errors.Join(err, results.Close()) }()
+	rows, err := results.Query()
+	if err == nil {
+		s.comp, err = pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[Compensation])
+	}
+	if err == nil {
+		rows, err = results.Query()
+	}
+	if err == nil {
+		s.rows, err = pgx.CollectRows(rows, pgx.RowToStructByPos[StepRow])
+	}
+	if err != nil {
+		return fmt.Errorf("read compensation %d: %w", s.id, err)
 	}
 	s.action, err = s.c.pinned(ctx, s.comp.Action, s.comp.Version)
 	return err
 }
 
-const sqlHandOver = `UPDATE compensation SET lease_until = NULL WHERE id = @id`
+const (
+	sqlHandOver = `UPDATE compensation SET lease_until = NULL WHERE id = @id`
+	sqlLeave    = sqlHandOver + ` AND epoch = @epoch`
+)
 
 // handOver ends the step, with a successor at due.
 func (s *step) handOver(ctx context.Context, due *time.Time) error {
+	if due == nil {
+		return s.leave(context.WithoutCancel(ctx))
+	}
 	return s.release(ctx, due, func(pgx.Tx) error { return nil })
+}
+
+// leave ends the step without a successor.
+func (s *step) leave(ctx context.Context) error {
+	tag, err := s.c.Pool.Exec(ctx, sqlLeave, pgx.NamedArgs{"id": s.id, "epoch": s.epoch})
+	switch {
+	case err != nil:
+		return fmt.Errorf("hand over compensation %d: %w", s.id, err)
+	case tag.RowsAffected() == 0:
+		return errFenced
+	}
+	return nil
 }
 
 func (s *step) release(ctx context.Context, due *time.Time, also func(pgx.Tx) error) error {

@@ -17,7 +17,7 @@ const sqlSetRun = `UPDATE compensation SET verify_run = @run WHERE id = @id`
 // verify runs the single-key reconciliation: only if the key is whole now has
 // the repair done what it was for.
 func (s *step) verify(ctx context.Context) (*time.Time, error) {
-	if !s.action.Verify || s.comp.BreakID == nil {
+	if !s.verifies() {
 		return nil, s.verified(ctx, 0)
 	}
 	b, err := s.c.Breaks.Get(ctx, *s.comp.BreakID)
@@ -68,18 +68,23 @@ func (s *step) attention(ctx context.Context, why string) error {
 // verified ends a repair that worked, and marks the event: a replay of it would
 // repeat the effect.
 func (s *step) verified(ctx context.Context, run int64) error {
-	return s.fenced(ctx, func(tx pgx.Tx) error {
-		if run != 0 {
-			if err := reconcile.MarkVerified(ctx, tx, access.System(), *s.comp.BreakID, s.id, run); err != nil {
-				return err
-			}
-		}
-		if err := s.mark(ctx, tx); err != nil {
+	return s.fenced(ctx, func(tx pgx.Tx) error { return s.finish(ctx, tx, run) })
+}
+
+func (s *step) finish(ctx context.Context, tx pgx.Tx, run int64) error {
+	if run != 0 {
+		if err := reconcile.MarkVerified(ctx, tx, access.System(), *s.comp.BreakID, s.id, run); err != nil {
 			return err
 		}
-		return s.c.end(ctx, tx, s.comp, Verified, "system", "")
-	})
+	}
+	if err := s.mark(ctx, tx); err != nil {
+		return err
+	}
+	return s.c.end(ctx, tx, s.comp, Verified, "system", "")
 }
+
+// verifies reports whether there is a key to read again afterwards.
+func (s *step) verifies() bool { return s.action.Verify && s.comp.BreakID != nil }
 
 // mark leaves the permanent mark on the event: a replay of it would repeat the
 // effect. What its letters ask for is done. A replay settles them itself.
