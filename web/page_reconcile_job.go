@@ -98,7 +98,10 @@ func (s *Server) jobView(c echo.Context, here locale.Locale, j jobStanding, q jo
 		Facts: jobFacts(here, j), MayRun: actor.May(access.RunJob), WhoMay: here.Text("may.run_job", "roles", rolesOf(here, access.RunJob)),
 		IsPaused: j.summary.PausedBy != nil, Run: runForm(here, j.def), Exports: exportLinks(here, jobHref(q.name)+"/export", nil),
 	}
-	if actor.May(access.Configure) {
+	if file := j.summary.File; file != nil && *file != j.summary.Version {
+		v.FileDiffers = here.Text("jobform.file_differs", "n", "v"+strconv.Itoa(*file), "current", "v"+strconv.Itoa(j.summary.Version))
+	}
+	if actor.May(access.ProposeJob) {
 		v.Change = jobHref(q.name) + "/change"
 	}
 	for _, tab := range jobTabs {
@@ -118,9 +121,13 @@ func jobFacts(here locale.Locale, j jobStanding) []views.Fact {
 		}
 		risk.Detail += here.Text("list.comma") + amount
 	}
+	matched := here.Text("jobs.matched_sub")
+	if row.Unknown {
+		matched = here.Text("jobs.matched_unknown")
+	}
 	facts := []views.Fact{
 		{Label: here.Text("jobs.last"), Value: here.Text("jobs.never"), Detail: row.LastWindow},
-		{Label: here.Text("run.matched"), Value: row.Matched, Detail: here.Text("jobs.matched_sub")},
+		{Label: here.Text("run.matched"), Value: row.Matched, Detail: matched},
 		risk,
 		{Label: here.Text("jobs.open"), Value: row.Open, Detail: row.Oldest, Href: row.OpenHref},
 		{Label: here.Text("jobs.signed_until"), Value: row.SignedUntil, Detail: row.Waiting},
