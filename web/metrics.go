@@ -52,6 +52,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.alerts(ctx, out)
 	c.findings(ctx, out)
 	c.reconciliations(ctx, out)
+	c.compensations(ctx, out)
 }
 
 func (c collector) letters(ctx context.Context, out chan<- prometheus.Metric) {

@@ -132,6 +132,10 @@ func (a *app) alertRules() []alert.Rule {
 		{Name: "run_overdue", Severity: alert.Warning, Look: a.lookForOverdueRuns},
 		{Name: "at_risk", Severity: alert.Warning, Look: a.lookAtRisk},
 		{Name: "break_age", Severity: alert.Warning, Look: a.lookForOldBreaks},
+		{Name: "needs_attention", Severity: alert.Critical, Look: a.lookForAttention},
+		{Name: "approval_age", Severity: alert.Warning, Look: a.lookForApprovals},
+		{Name: "kill_switch", Severity: alert.Warning, Look: a.lookAtSwitch},
+		{Name: "day_limit", Severity: alert.Warning, Look: a.lookAtDayLimits},
 	}
 	return slices.DeleteFunc(a.asConfigured(all), func(r alert.Rule) bool { return a.ruleOf(r.Name).Off })
 }

@@ -23,17 +23,18 @@ var version = ""
 
 // commands is the command line.
 type commands struct {
-	Serve     serveCmd     `cmd:"" help:"Run the console: pages and API, drain, consumers, replays."`
-	Demo      demoCmd      `cmd:"" help:"Show it all on this machine, with a shop whose consumers fail. Nothing needs to be installed."`
-	Migrate   migrateCmd   `cmd:"" help:"Bring the console's tables up to date, or make the consume records' table in a business database."`
-	Check     checkCmd     `cmd:"" help:"Look for what is wrong: config, connections, tables, topics, retention."`
-	User      userCmd      `cmd:"" help:"Local accounts."`
-	Token     tokenCmd     `cmd:"" help:"API tokens."`
-	Replay    replayCmd    `cmd:"" help:"Plan, start and follow replays."`
-	Reconcile reconcileCmd `cmd:"" help:"Compare what was consumed with what took effect."`
-	Dialect   dialectCmd   `cmd:"" help:"How frameworks mark dead letters: list them, try a file of one's own."`
-	Bench     benchCmd     `cmd:"" help:"Measure consuming and draining against what the database can do."`
-	Version   versionCmd   `cmd:"" help:"Print the version."`
+	Serve      serveCmd      `cmd:"" help:"Run the console: pages and API, drain, consumers, replays."`
+	Demo       demoCmd       `cmd:"" help:"Show it all on this machine, with a shop whose consumers fail. Nothing needs to be installed."`
+	Migrate    migrateCmd    `cmd:"" help:"Bring the console's tables up to date, or make the consume records' table in a business database."`
+	Check      checkCmd      `cmd:"" help:"Look for what is wrong: config, connections, tables, topics, retention."`
+	User       userCmd       `cmd:"" help:"Local accounts."`
+	Token      tokenCmd      `cmd:"" help:"API tokens."`
+	Replay     replayCmd     `cmd:"" help:"Plan, start and follow replays."`
+	Reconcile  reconcileCmd  `cmd:"" help:"Compare what was consumed with what took effect."`
+	Compensate compensateCmd `cmd:"" help:"Propose, approve and follow repairs of what reconciliation found."`
+	Dialect    dialectCmd    `cmd:"" help:"How frameworks mark dead letters: list them, try a file of one's own."`
+	Bench      benchCmd      `cmd:"" help:"Measure consuming and draining against what the database can do."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
 
 	Log slog.Level `help:"Least level that is logged: debug, info, warn, error." default:"info" env:"ONCEMORE_LOG"`
 

@@ -57,6 +57,7 @@ var alertRules = map[string]struct{ olderThan, above, amounts bool }{
 	"new_fault": {}, "growth": {}, "age": {olderThan: true}, "unattended": {}, "drain_lag": {above: true}, "gap": {}, "swallowed": {}, "rival": {},
 	"count_drift": {above: true}, "outbox_age": {olderThan: true}, "outbox_dead": {}, "consumer_state": {}, "check": {},
 	"run_failed": {}, "run_overdue": {olderThan: true}, "at_risk": {amounts: true}, "break_age": {olderThan: true},
+	"needs_attention": {}, "approval_age": {olderThan: true}, "kill_switch": {}, "day_limit": {},
 }
 
 // AlertRuleNames are the rules that a config may name.
