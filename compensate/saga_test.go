@@ -579,3 +579,12 @@ func (c child) run() error {
 	_, err = all.step(context.Background(), c.ID, -1)
 	return err
 }
+
+// The action of examples/participant is one.
+func TestExampleIsAnAction(t *testing.T) {
+	t.Parallel()
+	a, err := ReadAction("../examples/participant/participant.yaml")
+	if err != nil || a.Mode != TryConfirmCancel || len(a.Steps) != 2 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+}
