@@ -103,6 +103,7 @@ type Compensations struct {
 	secrets *strings.Replacer
 	counts  counter
 	pins    sync.Map     // *Action by pin
+	keys    sync.Map     // the columns of a job's key, by its pin
 	reached func(moment) // for tests that stop a step at a moment
 }
 

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// pin names a version of an action, which never changes: it is read and parsed
-// once in a process.
+// pin names a version of an action or a job, which never changes: it is read and
+// parsed once in a process.
 type pin struct {
-	action  string
+	name    string
 	version int
 }
 

@@ -76,10 +76,15 @@ func (c *Compensations) keyOf(ctx context.Context, job string) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
+	of := pin{def.Job, def.Version}
+	if key, ok := c.keys.Load(of); ok {
+		return key.([]string), nil //nolint:errcheck // nothing else is kept there
+	}
 	parsed, err := def.Parse()
 	if err != nil {
 		return nil, err
 	}
+	c.keys.Store(of, parsed.Key)
 	return parsed.Key, nil
 }
 

@@ -33,6 +33,7 @@ func work(ctx context.Context, pool *pgxpool.Pool, log *slog.Logger, clock func(
 		ErrorHandler:         jobErrors{log},
 		RescueStuckJobsAfter: 2 * time.Minute,
 		FetchPollInterval:    200 * time.Millisecond,
+		FetchCooldown:        20 * time.Millisecond, // a queue of short jobs takes its workers' number each time
 	})
 	if err != nil {
 		return err

@@ -177,7 +177,7 @@ const (
 func (a *app) startJobs(ctx context.Context, start starter) {
 	start("steps", func(ctx context.Context) error {
 		return work(ctx, a.pool, a.log, a.clock, queue{dlq.ReplayQueue, 8, a.replays}, queue{dlq.BulkQueue, 2, a.bulks},
-			queue{reconcile.Queue, 4, a.reconcile.runs}, queue{compensate.Queue, 8, a.compensations}, queue{alert.Queue, 4, a.alerts})
+			queue{reconcile.Queue, 4, a.reconcile.runs}, queue{compensate.Queue, 32, a.compensations}, queue{alert.Queue, 4, a.alerts})
 	})
 	start("replays looked after", func(ctx context.Context) error { a.replays.Run(ctx); return nil })
 	a.replays.Schedule(a.scheduler)

@@ -85,7 +85,7 @@ func (c benchCmd) Run(e *edge) error {
 	}
 	if slices.Contains(c.What, "saga") {
 		return env.Saga(e.ctx, func(ctx context.Context, pool *pgxpool.Pool, all *compensate.Compensations) error {
-			return work(ctx, pool, e.log, time.Now, queue{compensate.Queue, 8, all})
+			return work(ctx, pool, e.log, time.Now, queue{compensate.Queue, 32, all})
 		}, c.Open)
 	}
 	if c.wants("replay") {
