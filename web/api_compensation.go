@@ -30,6 +30,7 @@ func (s *Server) registerCompensationAPI(g *echo.Group) {
 	g.POST("/compensations/:id/cancel", s.apiCompensationAct(all.Cancel), control)
 	g.POST("/compensations/:id/pause", s.apiCompensationAct(all.Pause), control)
 	g.POST("/compensations/:id/resume", s.apiCompensationAct(all.Resume), control)
+	s.registerSelectionAPI(g)
 	g.GET("/sagas", s.apiSagas, read)
 	g.GET("/sagas/:id", s.apiCompensation, read)
 	g.POST("/sagas/:id/cancel", s.apiCompensationAct(all.Cancel), control)

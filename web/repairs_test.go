@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ action: call
 applies_to: [missing_effect]
 kind: http
 url: "{{points-api}}/credit/{{key.event_id}}"
-headers: {Authorization: "Bearer {{currency}}"}
+headers: {X-Currency: "{{currency}}"}
 body: {eventId: "{{key.event_id}}", amount: "{{consumed.amount}}"}
 attempts: {max: 1}
 `
@@ -48,8 +49,7 @@ kind: saga
 steps:
   - {id: reserve, kind: http, url: "{{points-api}}/reserve/{{key.event_id}}", compensate: release}
   - {id: settle, kind: http, url: "{{points-api}}/settle/{{key.event_id}}", compensate: release}
-attempts: {max: 1}
-verify: none
+attempts: {max: 3, initial: 300ms}
 `
 	releaseAction = `
 action: release
@@ -67,12 +67,13 @@ type repairs struct {
 
 	mu     sync.Mutex
 	status map[string]int // by path; 201 where it says nothing
+	once   map[string]int // by path, for the next call alone
 	called []string
 }
 
 func setupRepairs(t *testing.T) *repairs {
 	t.Helper()
-	r := &repairs{status: map[string]int{}}
+	r := &repairs{status: map[string]int{}, once: map[string]int{}}
 	service := httptest.NewServer(http.HandlerFunc(r.serve))
 	t.Cleanup(service.Close)
 	r.office = setupOffice(t, func(d *web.Deps) {
@@ -103,8 +104,27 @@ func (r *repairs) serve(w http.ResponseWriter, q *http.Request) {
 	if !said {
 		status = http.StatusCreated
 	}
+	if next, stumbles := r.once[q.URL.Path]; stumbles {
+		status = next
+		delete(r.once, q.URL.Path)
+	}
+	if event, settles := strings.CutPrefix(q.URL.Path, "/settle/"); settles && status == http.StatusCreated {
+		if _, err := r.business.Exec(context.WithoutCancel(q.Context()), sqlTakeBack, event); err != nil {
+			status = http.StatusInternalServerError
+		}
+	}
 	w.WriteHeader(status)
 	fmt.Fprintf(w, `{"path": %q}`, q.URL.Path)
+}
+
+// sqlTakeBack leaves one entry of an event that has several.
+const sqlTakeBack = `DELETE FROM effect WHERE event_id = $1 AND ctid <> (SELECT min(ctid) FROM effect WHERE event_id = $1)`
+
+// stumbles makes the next call of a path answer otherwise.
+func (r *repairs) stumbles(path string, status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.once[path] = status
 }
 
 func (r *repairs) answers(path string, status int) {
