@@ -22,28 +22,33 @@ type TimelineEvent struct {
 // TimelineTexts are the English sentences of a timeline, by catalog key. Values
 // stand in braces.
 var TimelineTexts = map[string]string{
-	"timeline.produced":              "Produced to {topic}, partition {partition}, offset {offset}",
-	"timeline.produced.topic":        "Produced to {topic}",
-	"timeline.produced.unknown":      "Produced",
-	"timeline.applied":               "Applied by {group}",
-	"timeline.applied_elsewhere":     "Applied by another group, {group}",
-	"timeline.failed":                "Failed {attempts} times in {group}",
-	"timeline.failed.unknown":        "Failed {attempts} times",
-	"timeline.dead_lettered":         "Dead-lettered by {group} to {source}, partition {partition}, offset {offset}",
-	"timeline.dead_lettered.unknown": "Dead-lettered to {source}, partition {partition}, offset {offset}",
-	"timeline.drained":               "Stored here",
-	"timeline.occurrence":            "The same failure arrived again in {source}, partition {partition}, offset {offset}",
-	"timeline.reopened":              "Came back from replay R-{replay}, in {source}, partition {partition}, offset {offset}",
-	"timeline.revised":               "Revision {no} made by {by} from the letter as it arrived",
-	"timeline.revised.again":         "Revision {no} made by {by} from revision {base}",
-	"timeline.replay_planned":        "Planned for replay R-{replay} by {by}",
-	"timeline.replay_sent":           "Sent by replay R-{replay} to {topic}, partition {partition}, offset {offset}",
-	"timeline.replay_not_sent":       "Not sent by replay R-{replay}",
-	"timeline.replay_unconfirmed":    "Replay R-{replay} may have sent it: the broker did not confirm",
-	"timeline.outcome":               "Replay R-{replay}, {group}: {outcome}",
-	"timeline.resolved":              "Resolved",
-	"timeline.discarded":             "Discarded",
-	"timeline.not_replayed":          "Not replayed yet",
+	"timeline.produced":                    "Produced to {topic}, partition {partition}, offset {offset}",
+	"timeline.produced.topic":              "Produced to {topic}",
+	"timeline.produced.unknown":            "Produced",
+	"timeline.applied":                     "Applied by {group}",
+	"timeline.applied_elsewhere":           "Applied by another group, {group}",
+	"timeline.failed":                      "Failed in {group}, attempt {attempts}",
+	"timeline.failed.unknown":              "Failed, attempt {attempts}",
+	"timeline.dead_lettered":               "Dead-lettered by {group} to {source}, partition {partition}, offset {offset}",
+	"timeline.dead_lettered.unknown":       "Dead-lettered to {source}, partition {partition}, offset {offset}",
+	"timeline.dead_lettered.queue":         "Dead-lettered by {group} to {source}",
+	"timeline.dead_lettered.queue_unknown": "Dead-lettered to {source}",
+	"timeline.occurrence.queue":            "The same failure arrived again in {source}",
+	"timeline.reopened.queue":              "Came back from replay R-{replay}, in {source}",
+	"timeline.replay_sent.queue":           "Sent by replay R-{replay} to {topic}",
+	"timeline.drained":                     "Stored here",
+	"timeline.occurrence":                  "The same failure arrived again in {source}, partition {partition}, offset {offset}",
+	"timeline.reopened":                    "Came back from replay R-{replay}, in {source}, partition {partition}, offset {offset}",
+	"timeline.revised":                     "Revision {no} made by {by} from the letter as it arrived",
+	"timeline.revised.again":               "Revision {no} made by {by} from revision {base}",
+	"timeline.replay_planned":              "Planned for replay R-{replay} by {by}",
+	"timeline.replay_sent":                 "Sent by replay R-{replay} to {topic}, partition {partition}, offset {offset}",
+	"timeline.replay_not_sent":             "Not sent by replay R-{replay}",
+	"timeline.replay_unconfirmed":          "Replay R-{replay} may have sent it: the broker did not confirm",
+	"timeline.outcome":                     "Replay R-{replay}, {group}: {outcome}",
+	"timeline.resolved":                    "Resolved",
+	"timeline.discarded":                   "Discarded",
+	"timeline.not_replayed":                "Not replayed yet",
 }
 
 // Timeline tells a letter from produce to outcome, oldest first. Errors: ErrNotFound.
@@ -130,16 +135,19 @@ func (t *timeline) failed(l Letter) {
 	if l.Attempts != nil {
 		t.add("failed", variant, at, append(args, "attempts", *l.Attempts)...)
 	}
+	if l.DrainPartition == nil {
+		variant = map[string]string{"": "queue", "unknown": "queue_unknown"}[variant]
+	}
 	t.add("dead_lettered", variant, at, append(args, placeArgs(l.Source, l.DrainPartition, l.DrainOffset)...)...)
 }
 
 func (t *timeline) arrivedAgain(o Occurrence) {
 	args := placeArgs(o.Source, o.Partition, o.Offset)
 	if o.ReplayID != nil {
-		t.add("reopened", "", &o.At, append(args, "replay", *o.ReplayID)...)
+		t.add("reopened", queued(o.Partition), &o.At, append(args, "replay", *o.ReplayID)...)
 		return
 	}
-	t.add("occurrence", "", &o.At, args...)
+	t.add("occurrence", queued(o.Partition), &o.At, args...)
 }
 
 func (t *timeline) revised(r Revision) {
@@ -154,7 +162,7 @@ func (t *timeline) replayed(r LetterReplay) {
 	t.add("replay_planned", "", &r.CreatedAt, "replay", r.ReplayID, "by", r.CreatedBy)
 	switch {
 	case r.SentAt != nil && r.ItemState == "sent":
-		t.add("replay_sent", "", r.SentAt, append(placeArgs(r.Topic, r.Partition, r.Offset), "topic", r.Topic, "replay", r.ReplayID)...)
+		t.add("replay_sent", queued(r.Partition), r.SentAt, append(placeArgs(r.Topic, r.Partition, r.Offset), "topic", r.Topic, "replay", r.ReplayID)...)
 	case r.ItemState == "left_out" || r.ItemState == "not_sent":
 		t.add("replay_not_sent", "", nil, "replay", r.ReplayID)
 	case r.ItemState == "unconfirmed":
@@ -178,6 +186,14 @@ func (t *timeline) closing(d LetterDetail) {
 		t.add("not_replayed", "", nil)
 		t.events[len(t.events)-1].sort = time.Unix(1<<40, 0) // the present: last
 	}
+}
+
+// queued is the variant of a sentence about a queue, which has no places.
+func queued(partition *int32) string {
+	if partition == nil {
+		return "queue"
+	}
+	return ""
 }
 
 func placeArgs(source string, partition *int32, offset *int64) []any {

@@ -438,7 +438,7 @@ func setupBroker(v Setup) templ.Component {
 		}
 		ctx = templ.InitializeContext(ctx)
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<div class=\"grid g2\"><section class=\"card\"><div class=\"card-header\"><h2>Kafka</h2></div><form method=\"post\" action=\"/setup/broker\" class=\"pad setup\"><input type=\"hidden\" name=\"kind\" value=\"kafka\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<div class=\"grid even\"><section class=\"card\"><div class=\"card-header\"><h2>Kafka</h2></div><form method=\"post\" action=\"/setup/broker\" class=\"pad setup\"><input type=\"hidden\" name=\"kind\" value=\"kafka\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1552,7 +1552,7 @@ func setupFile(v Setup) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if v.Text != "" {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 126, "<pre class=\"pad file\" tabindex=\"0\" aria-label=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 126, "<pre class=\"pad yaml\" tabindex=\"0\" aria-label=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

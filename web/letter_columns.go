@@ -90,6 +90,9 @@ func picked(cells []any, places []int) []any {
 	return out
 }
 
+// usualColumns are what the usual list shows, in fewer columns.
+var usualColumns = []string{"consumer_group", "source", "dialect", "error_class", "error_message", "verdict", "attempts", "drained_at"}
+
 // columnMenu offers the columns; the list's filter stays as it is.
 func columnMenu(here locale.Locale, q letterQuery) views.ColumnMenu {
 	without := q
@@ -99,7 +102,7 @@ func columnMenu(here locale.Locale, q letterQuery) views.ColumnMenu {
 		m.Usual = without.address("")
 	}
 	for _, column := range letterColumnsKnown {
-		chosen := slices.Contains(q.columns, column.name)
+		chosen := slices.Contains(q.columns, column.name) || len(q.columns) == 0 && slices.Contains(usualColumns, column.name)
 		m.Columns = append(m.Columns, views.Column{Name: column.name, Label: here.Text(column.label), Chosen: chosen})
 	}
 	return m

@@ -123,6 +123,8 @@ func targetChoice(here locale.Locale, at letterAddress, f letterFacts, name, cur
 	j := f.judged[name]
 	t := views.TargetChoice{Href: at.with(name, at.view), Current: name == current}
 	switch group := deref(f.letter.Group); {
+	case name == "origin" && f.letter.Broker == "rabbitmq":
+		t.Label = here.Text("letter.target_exchange")
 	case name == "origin":
 		t.Label = here.Text("letter.target_origin")
 	case group == "":
@@ -134,7 +136,9 @@ func targetChoice(here locale.Locale, at letterAddress, f letterFacts, name, cur
 		t.Reaches = here.Text("letter.no_target")
 		return t
 	}
-	t.Topic = j.Route.Topic
+	if t.Topic = j.Route.Topic; j.Route.Exchange != "" {
+		t.Topic = j.Route.Exchange + " → " + t.Topic
+	}
 	reached := 0
 	for _, g := range j.Groups {
 		if g.Reached {

@@ -112,10 +112,11 @@ func chosenPlace(d SetupDraft, p dlq.DeadPlace) bool {
 func setupTable(here locale.Locale, p dlq.EvidenceProposal, now time.Time) views.SetupTable {
 	since := now
 	if p.Oldest != nil {
-		since = p.Oldest.AddDate(0, 0, 1)
+		since = *p.Oldest
 	}
+	since = since.UTC().Truncate(time.Second).Add(time.Second)
 	v := views.SetupTable{Table: p.Table, EventID: p.EventID, GroupColumn: p.ConsumerGroup, ConsumedAt: p.ConsumedAt,
-		Since: since.UTC().Format(time.DateOnly), Groups: strings.Join(p.Groups, " "), Unique: p.Unique}
+		Since: since.Format(time.RFC3339), Groups: strings.Join(p.Groups, " "), Unique: p.Unique}
 	for _, fact := range proposalView(here, p, now).Facts {
 		v.Facts = append(v.Facts, fact)
 	}

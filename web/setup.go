@@ -70,7 +70,7 @@ type SetupDatabase struct {
 type SetupEvidence struct {
 	Group                                   string
 	Table, EventID, GroupColumn, ConsumedAt string // columns; "": there is none
-	Since                                   string // a date: no record is missing since then
+	Since                                   string // a date or time: no record is missing since then
 }
 
 // SetupDraft is what was said and found so far. Passwords and addresses that hold

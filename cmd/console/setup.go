@@ -124,6 +124,9 @@ func splitBrokers(text string) (all []string) {
 // brokerTrouble gives the broker's words and one hint.
 func brokerTrouble(err error) *web.SetupTrouble {
 	words := cause(err).Error()
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		words = op.Error() // with the address
+	}
 	var dns *net.DNSError
 	var refused *amqp.Error
 	switch said := strings.ToLower(err.Error()); {
