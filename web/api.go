@@ -94,6 +94,7 @@ func (s *Server) registerAPI(g *echo.Group) {
 	g.GET("/reconciliations/:job/export", s.exportRuns, read)
 	g.GET("/reconciliations/:job/versions", s.apiJobVersions, read)
 	g.GET("/reconciliations/:job/preview", s.apiJobPreview, read)
+	s.registerProposalAPI(g)
 	s.registerCompensationAPI(g)
 	g.GET("/audit", s.apiAudit, read)
 	g.GET("/alerts", s.apiAlerts, read)

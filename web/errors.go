@@ -94,6 +94,11 @@ var problems = []struct {
 	{sentinel(reconcile.ErrNoJob), notFound},
 	{sentinel(reconcile.ErrNoRun), notFound},
 	{sentinel(reconcile.ErrNoBreak), notFound},
+	{sentinel(reconcile.ErrNoProposal), notFound},
+	{sentinel(reconcile.ErrDefinition), problem{http.StatusUnprocessableEntity, "error.definition", "The definition is not valid"}},
+	{sentinel(reconcile.ErrOwnProposal), problem{http.StatusForbidden, "error.own_proposal", "Somebody else decides about what you proposed"}},
+	{sentinel(reconcile.ErrProposalState), problem{http.StatusConflict, "error.proposal_state", "The proposal cannot be decided about"}},
+	{sentinel(reconcile.ErrProposalWaits), problem{http.StatusConflict, "error.proposal_waits", "Another change of the job waits"}},
 	{sentinel(reconcile.ErrWindow), problem{http.StatusUnprocessableEntity, "error.run_window", "The window cannot be run"}},
 	{sentinel(reconcile.ErrPlan), problem{http.StatusUnprocessableEntity, "error.run_plan", "The plan does not fit the job"}},
 	{sentinel(reconcile.ErrOwnRun), problem{http.StatusForbidden, "error.own_run", "Somebody else signs a run that you prepared"}},
@@ -229,6 +234,9 @@ func detailOf(err error, p problem) string {
 	}
 	if many, ok := errors.AsType[*dlq.ErrTooManyLetters](err); ok {
 		return ownWords(many)
+	}
+	if errors.Is(err, reconcile.ErrDefinition) {
+		return strings.Join(reconcile.Problems(err), "\n")
 	}
 	if strings.HasPrefix(p.Key, "error.compensation_") {
 		return plainText(err)

@@ -15,7 +15,8 @@ import (
 // finance is what the first page says of money.
 type finance struct {
 	jobs  []jobStanding
-	sign  []reconcile.Run // that this person may sign
+	sign  []reconcile.Run      // that this person may sign
+	props []reconcile.Proposal // changes of jobs that this person may decide about
 	mine  []reconcile.Break
 	more  bool // of mine
 	risks map[string]reconcile.Line
@@ -45,6 +46,13 @@ func (s *Server) finance(ctx context.Context, actor access.Actor) (f finance, er
 			return f, fmt.Errorf("list runs that wait: %w", err)
 		}
 		f.sign = slices.DeleteFunc(waiting, func(r reconcile.Run) bool { return r.AskedBy == actor.User })
+	}
+	if actor.May(access.ApproveJob) {
+		waiting, _, err := s.proposals().List(ctx, reconcile.ProposalFilter{State: reconcile.ProposalWaiting, Limit: mostWaiting})
+		if err != nil {
+			return f, err
+		}
+		f.props = slices.DeleteFunc(waiting, func(p reconcile.Proposal) bool { return p.MadeBy == actor.User })
 	}
 	f.mine, f.more, err = s.Reconcile.Breaks.List(ctx, reconcile.BreakFilter{
 		Owner: actor.User, States: []reconcile.BreakState{reconcile.Open, reconcile.Assigned, reconcile.Reopened}, Limit: 99,
@@ -112,6 +120,12 @@ func financeTasks(here locale.Locale, f finance, actor access.Actor) []views.Tas
 	var tasks []views.Task
 	for _, r := range f.sign {
 		tasks = append(tasks, signTask(here, f, r))
+	}
+	for _, p := range f.props {
+		tasks = append(tasks, views.Task{
+			Icon: "user-check", Title: here.Text("overview.job_change", "job", p.Job), Href: proposalHref(p.ID), Link: here.Text("overview.review"),
+			Detail: here.Text("overview.job_change_detail", "by", p.MadeBy, "time", here.Relative(p.MadeAt)),
+		})
 	}
 	if n := len(f.mine); n > 0 {
 		count := strconv.Itoa(n)

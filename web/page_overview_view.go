@@ -156,14 +156,15 @@ func unattendedAnswer(here locale.Locale, o dlq.Overview) views.Answer {
 // waitingAnswer leads to where most of it is: the list of replays, of runs, or of
 // one's own breaks.
 func waitingAnswer(here locale.Locale, o dlq.Overview, f finance, mine []dlq.Replay) views.Answer {
-	n := len(mine) + len(f.sign) + len(f.mine)
+	approvals := len(mine) + len(f.props)
+	n := approvals + len(f.sign) + len(f.mine)
 	a := views.Answer{Label: here.Text("overview.waiting"), Hue: "mute", Icon: "user-check", Value: strconv.Itoa(n),
 		Unit: here.Text("overview.items", "n", n), Evidence: here.Text("overview.waiting_none"), Href: "/replays?state=awaiting_approval"}
 	var parts []string
 	for _, p := range []struct {
 		key, href string
 		n         int
-	}{{"overview.waiting_evidence", a.Href, len(mine)}, {"overview.waiting_signoffs", "/reconciliations", len(f.sign)}, {"overview.waiting_breaks", "/breaks", len(f.mine)}} {
+	}{{"overview.waiting_evidence", a.Href, approvals}, {"overview.waiting_signoffs", "/reconciliations", len(f.sign)}, {"overview.waiting_breaks", "/breaks", len(f.mine)}} {
 		if p.n == 0 {
 			continue
 		}

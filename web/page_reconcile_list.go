@@ -67,7 +67,7 @@ func (s *Server) jobListPage(c echo.Context) error {
 		Frame: s.pageFrame(c, "reconciliations", here.Text("jobs.title"), financeCrumbs(here)...),
 		Empty: here.Text("jobs.none"), Headline: jobsHeadline(here, all),
 	}
-	if actorOf(c).May(access.Configure) {
+	if actorOf(c).May(access.ProposeJob) {
 		v.New = "/reconciliations/new"
 		v.Templates = []views.OutLink{{Label: here.Text("jobs.new"), Href: v.New}}
 	}

@@ -88,7 +88,13 @@ func (s *Server) registerPages(g *echo.Group) {
 func (s *Server) registerFinance(g *echo.Group) {
 	run := s.allow(access.RunJob)
 	g.GET("/reconciliations", s.jobListPage)
+	g.GET("/reconciliations/new", s.jobNewPage)
+	g.POST("/reconciliations/new", s.jobDraftPost, s.allow(access.ProposeJob))
 	g.GET("/reconciliations/:job", s.jobPage)
+	g.GET("/reconciliations/:job/change", s.jobChangePage)
+	g.POST("/reconciliations/:job/change", s.jobDraftPost, s.allow(access.ProposeJob))
+	g.GET("/job-proposals/:id", s.proposalPage)
+	g.POST("/job-proposals/:id", s.proposalDecide)
 	g.GET("/reconciliations/:job/export", s.exportRuns)
 	g.POST("/reconciliations/:job/runs", s.runAsk, run)
 	g.POST("/reconciliations/:job/pause", s.jobPause(true), run)
