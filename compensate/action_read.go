@@ -382,6 +382,8 @@ func (a *Action) checkStep(n node, s Step, before map[string]bool) {
 		n.Fail("step %s of kind sql needs connection and sql", s.ID)
 	case a.Mode == TryConfirmCancel && (s.Kind != HTTP || s.Confirm == nil || s.Cancel == nil):
 		n.Fail("step %s of a tcc needs kind http, confirm and cancel", s.ID)
+	case a.Mode == TryConfirmCancel && s.Compensate != "":
+		n.Fail("step %s of a tcc is undone by its cancel; compensate is for mode: compensate", s.ID)
 	case a.Mode != TryConfirmCancel && (s.Confirm != nil || s.Cancel != nil):
 		n.Fail("step %s: confirm and cancel are for mode: tcc", s.ID)
 	}

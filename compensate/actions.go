@@ -57,18 +57,26 @@ func ReadDir(dir string) ([]*Action, map[string]string, error) {
 		actions, texts[a.Name] = append(actions, a), string(b)
 		return nil
 	})
-	bad := []error{err}
+	bad, known := []error{err}, map[string]*Action{}
 	for _, a := range actions {
-		bad = append(bad, a.references(texts)...)
+		known[a.Name] = a
+	}
+	for _, a := range actions {
+		bad = append(bad, a.references(known)...)
 	}
 	return actions, texts, errors.Join(bad...)
 }
 
-// references lists steps that name an action which is not there.
-func (a *Action) references(known map[string]string) (bad []error) {
+// references lists steps that name an action which is not there, or cannot undo.
+func (a *Action) references(known map[string]*Action) (bad []error) {
 	for _, s := range a.Steps {
-		if s.Compensate != "" && known[s.Compensate] == "" {
+		undo, ok := known[s.Compensate]
+		switch {
+		case s.Compensate == "":
+		case !ok:
 			bad = append(bad, a.Pos.Problemf("step %s is undone by %s, and there is no such action", s.ID, s.Compensate))
+		case undo.Kind != HTTP && undo.Kind != SQL:
+			bad = append(bad, a.Pos.Problemf("step %s is undone by %s, which is of kind %s and has to be http or sql", s.ID, s.Compensate, undo.Kind))
 		}
 	}
 	return bad

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -586,5 +587,34 @@ func TestExampleIsAnAction(t *testing.T) {
 	a, err := ReadAction("../examples/participant/participant.yaml")
 	if err != nil || a.Mode != TryConfirmCancel || len(a.Steps) != 2 {
 		t.Fatalf("%+v, %v", a, err)
+	}
+}
+
+// What cannot undo is refused when the files are read, not when it is needed.
+func TestWhatUndoesIsChecked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	saga := "kind: saga\nsteps: [{id: a, kind: http, url: '{{points-api}}/a', compensate: %s}]\n"
+	for name, text := range map[string]string{
+		"one":   "action: one\n" + fmt.Sprintf(saga, "two"),
+		"two":   "action: two\n" + fmt.Sprintf(saga, "three"),
+		"three": "action: three\nkind: http\nurl: '{{points-api}}/x'\n",
+		"four":  "action: four\n" + fmt.Sprintf(saga, "nobody"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, err := ReadDir(dir)
+	for _, want := range []string{"one.yaml:1: step a is undone by two, which is of kind saga and has to be http or sql", "four.yaml:1: step a is undone by nobody, and there is no such action"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nlacks %s", err, want)
+		}
+	}
+	if strings.Contains(fmt.Sprint(err), "three") {
+		t.Errorf("an action that undoes is refused: %v", err)
+	}
+	if _, err := ParseAction("tcc.yaml", []byte(strings.Replace(tccSaga, "kind: http,", "kind: http, compensate: undo,", 1))); err == nil {
+		t.Error("a tcc with compensate")
 	}
 }
