@@ -79,7 +79,7 @@ func (s *Server) countNav(ctx context.Context) (views.NavCounts, error) {
 	}
 	counts.Letters = ptr(int(letters))
 	counts.Outbox = s.deadOutboxRows(ctx)
-	breaks, err := s.Reconcile.Breaks.Outstanding(ctx, dlq.CountLimit)
+	breaks, err := s.Reconcile.Breaks.Outstanding(ctx, 100_000)
 	if err != nil {
 		return counts, fmt.Errorf("count breaks: %w", err)
 	}
