@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -144,11 +145,10 @@ func openConsole(ctx context.Context, conf *config.Config) (*pgxpool.Pool, error
 	if err != nil {
 		return nil, err
 	}
-	settings, err := pgxpool.ParseConfig(url)
+	settings, err := poolSettings(url)
 	if err != nil {
 		return nil, fmt.Errorf("the console's database: %w", err)
 	}
-	settings.AfterConnect = prepareConn
 	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
 		return nil, fmt.Errorf("the console's database: %w", err)
@@ -160,6 +160,23 @@ func openConsole(ctx context.Context, conf *config.Config) (*pgxpool.Pool, error
 		return nil, fmt.Errorf("the console's database does not answer: %w", err)
 	}
 	return pool, nil
+}
+
+// poolConns is how many connections a process keeps at most, unless the address
+// says so: its locks and its listening hold some of them all the time, and pages
+// should not wait behind a search.
+const poolConns = 16
+
+func poolSettings(url string) (*pgxpool.Config, error) {
+	settings, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		settings.MaxConns = poolConns
+	}
+	settings.AfterConnect = prepareConn
+	return settings, nil
 }
 
 // prepareConn sends letter ids as bytes instead of text. Without JIT: with millions
