@@ -66,14 +66,17 @@ func (c *comparison) wide(core interval) interval {
 func (s *openSide) sumUpWide(ctx context.Context, state snapshot, core, wide interval, t *Tally) (rows int64, err error) {
 	var st bound
 	query := s.windowed(&st, s.shape.time, wide)
-	inside := s.within(&st, core)
+	place := "case when " + s.within(&st, core) + " then 'core' when " + s.within(&st, wide) + " then 'edge' else 'outside' end"
 	amount := "null::text"
 	if s.shape.amount.name != "" {
 		amount = "sum(side." + postgres.quote(s.shape.amount.name) + ")::text"
 	}
-	st.text = "select " + postgres.currency(s.shape.currency) + ", " + postgres.keyless(s.shape) + ", count(*), " + amount + ", " + inside +
+	st.text = "select " + postgres.currency(s.shape.currency) + ", " + postgres.keyless(s.shape) + ", count(*), " + amount + ", " + place +
 		" from (" + query + ") side group by 1, 2, 5"
 	err = state.texts(ctx, st, func(v []*string) error {
+		if *v[4] == "outside" {
+			return fmt.Errorf("%s: %w", s.Pos, errIgnoresWindow)
+		}
 		if *v[1] == "0" {
 			n, err := strconv.ParseInt(*v[2], 10, 64)
 			if err != nil {
@@ -81,7 +84,7 @@ func (s *openSide) sumUpWide(ctx context.Context, state snapshot, core, wide int
 			}
 			rows += n
 		}
-		if *v[4] != "t" {
+		if *v[4] == "edge" {
 			return nil
 		}
 		return t.control(s.party, v)

@@ -1,7 +1,9 @@
 package reconcile
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -66,6 +68,26 @@ func TestEveryPlanSaysThatItWasCut(t *testing.T) {
 			}
 			if found.Cut != cut || len(found.Findings) != most || found.Tally.Matched != 4 || found.Tally.Totals[Consumed]["CNY"].Rows != 9 {
 				t.Errorf("%s, at most %d: cut %v, %d found, %d match of %v", plan, most, found.Cut, len(found.Findings), found.Tally.Matched, found.Tally.Totals[Consumed])
+			}
+		}
+	}
+}
+
+// A query that does not filter by its window is refused by every plan.
+func TestEveryPlanRefusesAQueryThatIgnoresItsWindow(t *testing.T) {
+	t.Parallel()
+	b := openBooks(t)
+	for _, side := range []string{"consumed", "effect"} {
+		b.exec(fmt.Sprintf(tableConsumed, side, "timestamptz"))
+		b.exec("INSERT INTO "+side+" VALUES ('a', 1, 'CNY', $1)", noon.Add(30*time.Hour))
+	}
+	b.readable()
+	for _, side := range []string{"consumed", "effect"} {
+		text := strings.Replace(jobText("pg", "pg", matchOne), "from "+side+" where at >= :from and at < :to", "from "+side+" where :from < :to", 1)
+		for _, plan := range []string{PlanMerge, PlanJoin} {
+			_, err := Compare(t.Context(), parseJob(t, text), b.named, plan, noon, noon.Add(time.Hour), noon.Add(100*time.Hour), 10)
+			if !errors.Is(err, errIgnoresWindow) || !strings.Contains(err.Error(), side) {
+				t.Errorf("%s of %s: %v", plan, side, err)
 			}
 		}
 	}
