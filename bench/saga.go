@@ -421,6 +421,8 @@ func (r *repairs) fill(ctx context.Context, n int) error {
 select 'saga', 1, 'open-' || gen_random_uuid(), 'points', 'CNY', 5, '{}', '[]', '\x00', case when n % 2 = 0 then 2 else 7 end, 'max', 'bench', 0, now() + interval '30 days' from generate_series(1, $1) n`,
 		`insert into saga_step (compensation_id, no, op, step, state, tries)
 select c.id, n, 1, 's' || n, 3, 1 from (select id from compensation where state = 7 order by id desc limit $1 / 2) c, generate_series(0, 2) n`,
+		`insert into event_claim (event_id, group_id, kind, holder_id, item_no, verdict)
+select event_id, 1, 2, id, 0, 0 from (select id, event_id from compensation where state = 7 order by id desc limit $1 / 2) c on conflict do nothing`,
 		`insert into river_job (args, kind, max_attempts, queue, state, scheduled_at)
 select jsonb_build_object('compensation', id, 'epoch', 0), 'compensation_step', 1000, 'compensate', 'scheduled', due_at from (select id, due_at from compensation where state = 2 order by id desc limit $1 / 2) c`,
 	} {
@@ -428,6 +430,6 @@ select jsonb_build_object('compensation', id, 'epoch', 0), 'compensation_step', 
 			return fmt.Errorf("fill: %w", err)
 		}
 	}
-	_, err := r.pool.Exec(ctx, "vacuum analyze compensation, saga_step, river_job")
+	_, err := r.pool.Exec(ctx, "vacuum analyze compensation, saga_step, event_claim, river_job")
 	return err
 }
