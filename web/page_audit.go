@@ -76,7 +76,8 @@ func auditRow(here locale.Locale, r audit.Row) views.AuditRow {
 }
 
 // auditPlaces are the targets that have a page.
-var auditPlaces = map[string]string{"replay": "/replays/", "letter": "/letters/", "fault": "/faults/", "consumer": "/consumers/"}
+var auditPlaces = map[string]string{"replay": "/replays/", "letter": "/letters/", "fault": "/faults/", "consumer": "/consumers/",
+	"run": "/runs/", "break": "/breaks/", "job": "/reconciliations/"}
 
 func auditHref(target string) string {
 	kind, id, ok := strings.Cut(target, "/")
