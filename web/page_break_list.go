@@ -1,6 +1,7 @@
 package web
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
@@ -24,7 +25,7 @@ type breakQuery struct {
 func breakQueryOf(c echo.Context) (breakQuery, error) {
 	values := c.Request().URL.Query()
 	b := breakQuery{state: values.Get("state")}
-	for _, name := range []string{"job", "run", "type", "currency", "owner", "event_id", "key", "older_than", "amount_min"} {
+	for _, name := range []string{"job", "run", "type", "currency", "owner", "event_id", "key", "older_than", "amount_min", "sort"} {
 		b.pairs = append(b.pairs, name, values.Get(name))
 	}
 	var err error
@@ -47,7 +48,7 @@ func (b breakQuery) value(name string) string {
 
 func (b breakQuery) narrowed() bool {
 	for i := 1; i < len(b.pairs); i += 2 {
-		if b.pairs[i] != "" {
+		if b.pairs[i] != "" && b.pairs[i-1] != "sort" {
 			return true
 		}
 	}
@@ -74,6 +75,10 @@ func (s *Server) showBreakList(c echo.Context, was refused) error {
 	if v.Table, err = s.breakRows(c, found); err != nil {
 		return err
 	}
+	if q.tab() == "outstanding" && len(found) > 1 {
+		v.Table.Actions.ProposeAll = address("/compensations/new", append(append([]string{}, q.pairs...), "state", "outstanding")...)
+	}
+	v.Table.Sort, v.Table.Sorted = q.resorted().address(q.state, ""), q.filter.ByAmount
 	v.Table.Empty = views.Empty{Text: here.Text("breaks.none_" + q.tab())}
 	if q.narrowed() {
 		v.Table.Empty = views.Empty{Text: here.Text("run.none_match"), Href: address("/breaks", "state", q.state), Link: here.Text("filter.clear")}
@@ -81,6 +86,12 @@ func (s *Server) showBreakList(c echo.Context, was refused) error {
 	v.Pager = firstPager(here, q.address(q.state, ""), cursorText(q.filter.Before), nextNumber(found, more, func(b reconcile.Break) int64 { return b.ID }),
 		func(cursor string) string { return q.address(q.state, cursor) })
 	return render(c, was.status(), views.BreakListPage(v))
+}
+
+// resorted is the same list in the other order.
+func (b breakQuery) resorted() breakQuery {
+	b.pairs = append(slices.Clone(b.pairs[:len(b.pairs)-2]), "sort", sortWord(!b.filter.ByAmount))
+	return b
 }
 
 // tab is the state whose absence has words of its own.
@@ -139,7 +150,7 @@ func (s *Server) breakFilterBar(c echo.Context, q breakQuery) (views.FilterBar, 
 	}
 	older.Options = withChosen(older.Options, older.Value)
 	bar := views.FilterBar{
-		Action: "/breaks", Hidden: params("state", q.state, "run", q.value("run"), "event_id", q.value("event_id")),
+		Action: "/breaks", Hidden: params("state", q.state, "run", q.value("run"), "event_id", q.value("event_id"), "sort", q.value("sort")),
 		Search:  &views.Search{Name: "key", Value: q.value("key"), Label: here.Text("breaks.key")},
 		Fields:  []views.Search{{Name: "amount_min", Value: q.value("amount_min"), Label: here.Text("breaks.amount_min")}, {Name: "currency", Value: q.value("currency"), Label: here.Text("run.currency")}},
 		Choices: []ui.Choice{jobs, types, owner, older},

@@ -25,6 +25,7 @@ type runQuery struct {
 	state  string
 	owner  string
 	age    string // one of breakAges; "" any
+	sorted bool   // by amount
 	before int64
 	states []reconcile.BreakState
 	actor  string
@@ -39,7 +40,7 @@ var whats = map[string][]int{
 }
 
 func runQueryOf(q *query, run int64) (runQuery, error) {
-	r := runQuery{run: run, what: q.take("what"), kind: q.take("type"), state: q.take("state"), owner: q.take("owner"), age: q.take("age"), before: q.id("cursor", 64), actor: q.actor.User}
+	r := runQuery{run: run, what: q.take("what"), kind: q.take("type"), state: q.take("state"), owner: q.take("owner"), age: q.take("age"), sorted: byAmount(q), before: q.id("cursor", 64), actor: q.actor.User}
 	if r.what == "" {
 		r.what = "open"
 	}
@@ -74,11 +75,19 @@ func (r runQuery) address(cursor string) string {
 	if what == "open" {
 		what = ""
 	}
-	return address(runHref(r.run), "what", what, "type", r.kind, "state", r.state, "owner", r.owner, "age", r.age, "cursor", cursor)
+	return address(runHref(r.run), "what", what, "type", r.kind, "state", r.state, "owner", r.owner, "age", r.age, "sort", sortWord(r.sorted), "cursor", cursor)
+}
+
+// sortWord is an order as an address says it.
+func sortWord(byAmount bool) string {
+	if byAmount {
+		return "-amount"
+	}
+	return ""
 }
 
 func (r runQuery) filter(run *reconcile.Run) reconcile.RunBreakFilter {
-	f := reconcile.RunBreakFilter{What: whats[r.what], Type: reconcile.Type(r.kind), States: r.states, Owner: r.owner, Before: r.before, Limit: breakPageSize}
+	f := reconcile.RunBreakFilter{What: whats[r.what], Type: reconcile.Type(r.kind), States: r.states, Owner: r.owner, ByAmount: r.sorted, Before: r.before, Limit: breakPageSize}
 	if r.owner == "me" {
 		f.Owner = r.actor
 	}
@@ -111,6 +120,9 @@ func (s *Server) fillRun(c echo.Context, v *views.Run, f runFacts, q runQuery) e
 		return err
 	}
 	v.Breaks.Caption = here.Text("run.breaks")
+	other := q
+	other.sorted = !q.sorted
+	v.Breaks.Sort, v.Breaks.Sorted = other.address("")+"#breaks", q.sorted
 	letters := lettersByEvent(f.letters)
 	for _, b := range found {
 		row := breakRow(here, b.Break, f.job, letters)
@@ -118,6 +130,9 @@ func (s *Server) fillRun(c echo.Context, v *views.Run, f runFacts, q runQuery) e
 		v.Breaks.Rows = append(v.Breaks.Rows, row)
 	}
 	v.Breaks.Shown = here.Text("run.shown", "n", len(found))
+	if len(found) > 1 && q.state == "" && q.owner == "" && q.age == "" {
+		v.Breaks.Actions.ProposeAll = address("/compensations/new", "job", f.run.Job, "run", numberText(q.run), "type", q.kind, "state", "outstanding")
+	}
 	v.Breaks.Empty = runEmpty(here, q)
 	next := nextNumber(found, more, func(b reconcile.RunBreak) int64 { return b.ID })
 	v.Pager = firstPager(here, q.address("")+"#breaks", cursorText(q.before), next, func(cursor string) string { return q.address(cursor) + "#breaks" })
