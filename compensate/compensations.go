@@ -102,8 +102,9 @@ type Compensations struct {
 	river   *river.Client[pgx.Tx] // inserts steps
 	secrets *strings.Replacer
 	counts  counter
-	pins    sync.Map     // *Action by pin
-	keys    sync.Map     // the columns of a job's key, by its pin
+	pins    sync.Map // *Action by pin
+	keys    sync.Map // the columns of a job's key, by its pin
+	looks   looks
 	reached func(moment) // for tests that stop a step at a moment
 }
 
@@ -138,7 +139,11 @@ func New(c Config) (*Compensations, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the queue of compensations: %w", err)
 	}
-	return &Compensations{Config: c, river: client, secrets: masker(c.Bases), reached: func(moment) {}}, nil
+	all := &Compensations{Config: c, river: client, secrets: masker(c.Bases), reached: func(moment) {}}
+	if c.Runs != nil {
+		all.looks.states = c.Runs.States
+	}
+	return all, nil
 }
 
 const columns = `

@@ -101,7 +101,7 @@ func (s *step) lookAtBreak(ctx context.Context) (sight, error) {
 	if b.State == reconcile.Compensating {
 		return sight{why: "another compensation of the break is under way"}, nil
 	}
-	f, err := s.c.Runs.State(ctx, b)
+	f, err := s.c.looks.state(ctx, b)
 	switch {
 	case err != nil:
 		return sight{}, err

@@ -31,7 +31,7 @@ func (s *step) verify(ctx context.Context) (*time.Time, error) {
 	if run.State != reconcile.Complete {
 		return nil, s.attention(ctx, fmt.Sprintf("run %d could not look whether it worked: %s", run.ID, text(run.Error, run.State.String())))
 	}
-	f, err := s.c.Runs.State(ctx, b) // a break of one type closes where one of another type opens
+	f, err := s.c.looks.state(ctx, b) // a break of one type closes where one of another type opens
 	if err != nil {
 		return nil, err
 	}
