@@ -22,7 +22,8 @@ type BreakFilter struct {
 	Key       string // the text of one of the key's columns
 	OlderThan time.Duration
 	AmountMin *Amount // without its sign
-	Before    int64   // id, for the next page
+	ByAmount  bool    // the largest first, without signs; else the newest
+	Before    int64   // id of the last one of the page before
 	Limit     int
 }
 
@@ -49,18 +50,23 @@ func (f BreakFilter) where(now time.Time) (string, pgx.NamedArgs) {
 	add(f.EventID != "", "b.event_id = @event_id", "event_id", f.EventID)
 	add(f.Key != "", "@key = ANY(b.key_text)", "key", f.Key)
 	add(f.OlderThan != 0, "b.opened_at < @older", "older", now.Add(-f.OlderThan))
-	add(f.Before != 0, "b.id < @before", "before", f.Before)
+	add(f.Before != 0 && !f.ByAmount, "b.id < @before", "before", f.Before)
+	add(f.Before != 0 && f.ByAmount, "(abs(b.amount), b.id) < (SELECT abs(p.amount), p.id FROM reconcile_break p WHERE p.id = @before)", "before", f.Before)
 	if f.AmountMin != nil {
 		add(true, "abs(b.amount) >= @amount::numeric", "amount", f.AmountMin.String())
 	}
 	return strings.Join(conditions, " AND "), args
 }
 
-// List gives breaks, newest first, and whether there are more.
+// List gives breaks, in the filter's order, and whether there are more.
 func (b *Breaks) List(ctx context.Context, f BreakFilter, now time.Time) ([]Break, bool, error) {
 	where, args := f.where(now)
 	args["limit"] = f.Limit + 1
-	rows, err := b.pool.Query(ctx, "SELECT"+breakColumns+" FROM reconcile_break b WHERE "+where+" ORDER BY b.id DESC LIMIT @limit", args)
+	order := "b.id DESC"
+	if f.ByAmount {
+		order = "abs(b.amount) DESC, b.id DESC"
+	}
+	rows, err := b.pool.Query(ctx, "SELECT"+breakColumns+" FROM reconcile_break b WHERE "+where+" ORDER BY "+order+" LIMIT @limit", args)
 	if err != nil {
 		return nil, false, fmt.Errorf("query breaks: %w", err)
 	}

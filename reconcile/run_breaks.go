@@ -28,13 +28,14 @@ type RunBreak struct {
 
 // RunBreakFilter narrows what a run said; zero values do not.
 type RunBreakFilter struct {
-	What   []int
-	Type   Type
-	States []BreakState
-	Owner  string // "none": nobody's
-	Opened Opened
-	Before int64 // id, for the next page
-	Limit  int
+	What     []int
+	Type     Type
+	States   []BreakState
+	Owner    string // "none": nobody's
+	Opened   Opened
+	ByAmount bool  // the largest first, without signs; else the newest
+	Before   int64 // id of the last one of the page before
+	Limit    int
 }
 
 // Opened is when a break was opened; zero ends are open.
@@ -61,15 +62,21 @@ func (f RunBreakFilter) where(run int64) (string, pgx.NamedArgs) {
 	add(f.Owner != "" && f.Owner != "none", "b.owner = @owner", "owner", f.Owner)
 	add(!f.Opened.From.IsZero(), "b.opened_at >= @opened_from", "opened_from", f.Opened.From)
 	add(!f.Opened.To.IsZero(), "b.opened_at < @opened_to", "opened_to", f.Opened.To)
-	add(f.Before != 0, "b.id < @before", "before", f.Before)
+	add(f.Before != 0 && !f.ByAmount, "b.id < @before", "before", f.Before)
+	add(f.Before != 0 && f.ByAmount, "(abs(x.amount), b.id) < (SELECT abs(p.amount), p.break_id FROM reconcile_run_break p WHERE p.run_id = @run AND p.break_id = @before)", "before", f.Before)
 	return strings.Join(conditions, " AND "), args
 }
 
-// OfRun lists what a run said of breaks, newest first, and whether there is more.
+// OfRun lists what a run said of breaks, in the filter's order, and whether there
+// is more.
 func (b *Breaks) OfRun(ctx context.Context, run int64, f RunBreakFilter) ([]RunBreak, bool, error) {
 	where, args := f.where(run)
+	order := "b.id DESC"
+	if f.ByAmount {
+		order = "abs(x.amount) DESC, b.id DESC"
+	}
 	rows, err := b.pool.Query(ctx, "SELECT"+sqlRunBreakColumns+
-		" FROM reconcile_run_break x JOIN reconcile_break b ON b.id = x.break_id WHERE "+where+" ORDER BY b.id DESC LIMIT @limit", args)
+		" FROM reconcile_run_break x JOIN reconcile_break b ON b.id = x.break_id WHERE "+where+" ORDER BY "+order+" LIMIT @limit", args)
 	if err != nil {
 		return nil, false, fmt.Errorf("query breaks of run %d: %w", run, err)
 	}

@@ -37,6 +37,18 @@ func TestWhatARunSaidStays(t *testing.T) {
 	if err != nil || len(whole) != 1 || whole[0].Key[0] != "gone" {
 		t.Errorf("closed by the second run: %v, %v", whole, err)
 	}
+	largest, _, err := breaks.OfRun(t.Context(), first.ID, RunBreakFilter{ByAmount: true, Limit: 1})
+	if err != nil || len(largest) != 1 || largest[0].Key[0] != "gone" {
+		t.Fatalf("largest first: %v, %v", largest, err)
+	}
+	rest, _, err := breaks.OfRun(t.Context(), first.ID, RunBreakFilter{ByAmount: true, Before: largest[0].ID, Limit: 5})
+	if err != nil || len(rest) != 1 || rest[0].Key[0] != "less" {
+		t.Errorf("after the largest: %v, %v", rest, err)
+	}
+	after, _, err := breaks.List(t.Context(), BreakFilter{ByAmount: true, Before: largest[0].ID, Limit: 5}, o.now)
+	if err != nil || len(after) != 1 || after[0].Key[0] != "less" {
+		t.Errorf("after the largest of all: %v, %v", after, err)
+	}
 	figures, err := breaks.Figures(t.Context(), first.ID)
 	if err != nil || len(figures) != 2 || figures[0].Items != 1 {
 		t.Errorf("figures %+v, %v", figures, err)

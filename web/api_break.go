@@ -76,6 +76,7 @@ func breakFilter(q *query) (f reconcile.BreakFilter, err error) {
 		q.keep(err)
 	}
 	f.States = breakStates(q)
+	f.ByAmount = byAmount(q)
 	if f.Owner = q.take("owner"); f.Owner == "me" {
 		f.Owner = q.actor.User
 	}
@@ -88,6 +89,18 @@ func breakFilter(q *query) (f reconcile.BreakFilter, err error) {
 		f.AmountMin = &amount
 	}
 	return f, q.done()
+}
+
+// byAmount reads sort: the newest first, or the largest without signs.
+func byAmount(q *query) bool {
+	switch sort := q.take("sort"); sort {
+	case "", "-id":
+		return false
+	case "-amount":
+		return true
+	}
+	q.fail("sort", "is one of -id, -amount")
+	return false
 }
 
 // breakStates reads state: one of them, all, or by itself what is outstanding.

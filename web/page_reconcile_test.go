@@ -221,7 +221,11 @@ func TestRunPageProvesEachCurrency(t *testing.T) {
 			t.Errorf("%s lists %d breaks, want %d", query, got, want)
 		}
 	}
-	for _, query := range []string{"?type=x", "?what=x", "?age=1", "?state=x", "?cursor=x", "?x=1"} {
+	sorted := k.get(t, reviewer, path+"?sort=-amount")
+	if rows := regexp.MustCompile(`class="id">([a-z]+)<`).FindAllStringSubmatch(sorted.body, -1); len(rows) != 6 || rows[0][1] != "missing" || rows[5][1] != "differs" {
+		t.Errorf("largest first: %v", rows)
+	}
+	for _, query := range []string{"?type=x", "?sort=amount", "?what=x", "?age=1", "?state=x", "?cursor=x", "?x=1"} {
 		if r := k.get(t, reviewer, path+query); r.status != http.StatusBadRequest {
 			t.Errorf("%s answers %d", query, r.status)
 		}
@@ -368,7 +372,7 @@ func TestBreaksAreWorkedThrough(t *testing.T) {
 	k.do(idOf(t, again))
 	says(t, k.get(t, operator, again.header.Get("Location")), "1 key read again: missing.", "Closed by this run 1")
 	says(t, k.get(t, operator, one), "Closed by run", "Found whole")
-	for query, want := range map[string]int{"": 4, "?state=explained": 1, "?state=all": 6, "?owner=reviewer&state=all": 2, "?type=amount_mismatch": 2, "?key=stray": 1, "?amount_min=100": 1, "?job=none": 0, "?currency=USD": 1} {
+	for query, want := range map[string]int{"": 4, "?state=explained": 1, "?state=all": 6, "?owner=reviewer&state=all": 2, "?type=amount_mismatch": 2, "?key=stray": 1, "?amount_min=100": 1, "?job=none": 0, "?currency=USD": 1, "?sort=-amount": 4} {
 		if got := strings.Count(k.get(t, operator, "/breaks"+query).body, "data-row"); got != want {
 			t.Errorf("/breaks%s lists %d, want %d", query, got, want)
 		}
