@@ -18,6 +18,8 @@ var auditedActions = []string{
 	"replay.planned", "replay.started", "replay.approved", "replay.rejected", "replay.paused", "replay.resumed", "replay.canceled",
 	"consumer.paused", "consumer.resumed", "outbox.retried", "outbox.skip_asked", "outbox.skip_approved", "outbox.skip_rejected", "letter.downloaded", "session.started", "session.ended", "session.refused", "access.refused",
 	"user.created", "user.disabled", "user.enabled", "user.role_set", "user.password_set", "token.created", "token.revoked",
+	"run.asked", "run.signed", "run.auto_signed", "run.sent_back", "run.reopened", "break.assigned", "break.commented", "break.explained", "break.unexplained", "break.file_added",
+	"breaks.exported", "runs.exported", "job.paused", "job.resumed",
 }
 
 func (s *Server) auditPage(c echo.Context) error {
