@@ -114,6 +114,9 @@ func scenes(t *testing.T, s *pageShop) []scene {
 		{"consumers", "/consumers", access.Operator}, {"consumer", "/consumers/" + legacy, access.Operator}, {"sources", "/sources", access.Operator},
 		{"outbox", "/outbox", access.Operator}, {"+outbox-no-match", "/outbox?state=dead&key=nobody", access.Operator}, {"outbox-row", "/outbox/shop/outbox_message/1", access.Operator},
 		{"checks", "/checks", access.Operator}, {"audit", "/audit", access.Admin}, {"+audit-no-match", "/audit?actor=nobody", access.Admin}, {"profile", "/profile", access.Operator}, {"try", "/try", access.Operator},
+		{"setup", "/setup", access.Admin}, {"setup-sources", "/setup?step=sources", access.Admin}, {"setup-evidence", "/setup?step=evidence", access.Admin},
+		{"+setup-file", "/setup?step=file", access.Admin}, {"+setup-first", "/setup/first", access.Admin},
+		{"+letters-columns", "/letters?state=open&columns=verdict,owner,error_message,failed_at", access.Operator},
 		{"alerts", "/alerts", access.Operator}, {"settings-alerts", "/settings/alerts", access.Admin}, {"settings-evidence", "/settings/evidence", access.Admin},
 		{"not-found", "/nowhere", access.Operator}, {"+bad-request", "/faults?sort=size", access.Operator},
 	}
@@ -123,7 +126,7 @@ func scenes(t *testing.T, s *pageShop) []scene {
 func TestBrowserPages(t *testing.T) {
 	t.Parallel()
 	browser := chrome(t)
-	s := setupPageShop(t, func(d *web.Deps) { d.Try = demoTry{} }, withOutbox(postgresOutbox(t)), withAlerts(t))
+	s := setupPageShop(t, func(d *web.Deps) { d.Try, d.Setup = demoTry{}, &firstRun{} }, withOutbox(postgresOutbox(t)), withAlerts(t))
 	s.seed()
 	all := scenes(t, s)
 	for i, v := range variants() {

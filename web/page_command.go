@@ -195,7 +195,14 @@ func letterSectionCrumbs(here locale.Locale, last string) []views.Crumb {
 	return append(crumbs(here, "letters", ""), views.Crumb{Label: last})
 }
 
+// commandTitle has no number until the set is whole.
 func commandTitle(here locale.Locale, b dlq.Bulk) string {
+	switch {
+	case b.State == dlq.BulkFreezing && b.Undoes != nil:
+		return here.Text("command.title.undo")
+	case b.State == dlq.BulkFreezing:
+		return here.Text("command.title." + b.Kind.String())
+	}
 	if b.Undoes != nil {
 		return here.Text("command.undo_title", "n", b.Total)
 	}
