@@ -24,6 +24,7 @@ func (s *Server) registerCompensationAPI(g *echo.Group) {
 	g.POST("/compensations", s.apiCompensationPropose, s.allow(access.ProposeCompensation))
 	g.POST("/compensations/approve", s.apiCompensationsApprove, approve)
 	g.GET("/compensations/:id", s.apiCompensation, read)
+	g.POST("/compensations/:id/check", s.apiCompensationAct(all.Check), control)
 	g.POST("/compensations/:id/approve", s.apiCompensationApprove, approve)
 	g.POST("/compensations/:id/reject", s.apiCompensationAct(all.Reject), approve)
 	g.POST("/compensations/:id/retry", s.apiCompensationAct(all.Retry), control)

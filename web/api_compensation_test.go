@@ -82,6 +82,22 @@ func TestCompensationThroughTheAPI(t *testing.T) {
 		read(t, r.checked(t, viewer, "GET", "/api/v1/"+list, ""), http.StatusOK, nil)
 	}
 	read(t, r.checked(t, operator, "POST", one+"/retry", `{"reason": "again"}`), http.StatusConflict, nil)
+	read(t, r.checked(t, operator, "POST", one+"/check", `{"reason": "really?"}`), http.StatusConflict, nil)
+	var kill struct {
+		Stopped bool
+		By      *string `json:"stopped_by"`
+	}
+	read(t, r.checked(t, operator, "POST", "/api/v1/compensations/stop", `{}`), http.StatusUnprocessableEntity, nil)
+	read(t, r.checked(t, operator, "POST", "/api/v1/compensations/stop", `{"reason": "the service credits twice"}`), http.StatusOK, &kill)
+	if !kill.Stopped || *kill.By != "operator" {
+		t.Errorf("switch %+v", kill)
+	}
+	read(t, r.checked(t, operator, "POST", "/api/v1/compensations/allow", `{"reason": "mended"}`), http.StatusForbidden, nil)
+	read(t, r.checked(t, approver, "POST", "/api/v1/compensations/allow", `{"reason": "mended"}`), http.StatusOK, nil)
+	read(t, r.checked(t, viewer, "GET", "/api/v1/compensations/switch", ""), http.StatusOK, &kill)
+	if kill.Stopped {
+		t.Error("it is still stopped")
+	}
 }
 
 // Many are approved at once, each as it was shown; a saga stops, its step is

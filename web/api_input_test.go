@@ -228,6 +228,7 @@ func TestAuthMatrix(t *testing.T) {
 		"POST /api/v1/compensations/selections":                 access.ProposeCompensation,
 		"POST /api/v1/compensations/stop":                       access.ControlCompensation,
 		"POST /api/v1/compensations/allow":                      access.ApproveCompensation,
+		"POST /api/v1/compensations/:id/check":                  access.ControlCompensation,
 		"POST /api/v1/compensations/:id/approve":                access.ApproveCompensation,
 		"POST /api/v1/compensations/:id/reject":                 access.ApproveCompensation,
 		"POST /api/v1/compensations/:id/retry":                  access.ControlCompensation,

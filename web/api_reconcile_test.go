@@ -38,7 +38,7 @@ type office struct {
 
 func setupOffice(t *testing.T, change ...func(*web.Deps)) *office {
 	t.Helper()
-	l := &office{shop: &shop{}, business: pgtest.Open(t, pgtest.Empty(t))}
+	l := &office{business: pgtest.Open(t, pgtest.Empty(t))}
 	role := "r_" + l.business.Config().ConnConfig.Database
 	for _, sql := range []string{
 		"CREATE TABLE consumed (event_id text, amount numeric, currency text, at timestamptz)",
@@ -65,7 +65,7 @@ func setupOffice(t *testing.T, change ...func(*web.Deps)) *office {
 			}
 		}
 	})
-	l.shop.site = setupSite(t, append([]func(*web.Deps){func(d *web.Deps) { l.wire(t, d, reader) }}, change...)...)
+	l.shop = setupShop(t, append([]func(*web.Deps){func(d *web.Deps) { l.wire(t, d, reader) }}, change...)...)
 	return l
 }
 

@@ -131,7 +131,7 @@ func TestBrowserCompensationPages(t *testing.T) {
 		p.prefer(look.language, look.theme)
 		for _, path := range paths {
 			p.visit(path)
-			p.do(chromedp.WaitVisible("main"))
+			p.do(chromedp.WaitReady("main"))
 			if wide := ask[int](p, "document.documentElement.scrollWidth - window.innerWidth"); wide > 0 {
 				t.Errorf("%s is %d px too wide at %d", path, wide, look.width)
 			}

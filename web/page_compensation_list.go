@@ -20,7 +20,9 @@ import (
 // compensationTabs are the views of the list, in order, by the filter's word.
 var compensationTabs = []string{"awaiting_approval", "at_work", "needs_attention", "verified", "all"}
 
-func (s *Server) compensationListPage(c echo.Context) error { return s.showCompensationList(c, refused{}) }
+func (s *Server) compensationListPage(c echo.Context) error {
+	return s.showCompensationList(c, refused{})
+}
 
 func (s *Server) showCompensationList(c echo.Context, was refused) error {
 	q := parseQuery(c)
