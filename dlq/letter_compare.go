@@ -3,6 +3,7 @@ package dlq
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ type comparing struct {
 	direction byte
 	parts     int       // compared so far
 	end       time.Time // when to stop; zero: at the end of the list
+	besides   string    // what of the query no index finds
 	where     string    // the rest of the filter as a condition on d and b
 	args      pgx.NamedArgs
 }
@@ -34,6 +36,10 @@ type comparing struct {
 // comparing prepares a walk. A budget of 0 is none.
 func (l *Letters) comparing(ctx context.Context, f LetterFilter, q letterQuery, direction byte, budget time.Duration) (*comparing, error) {
 	w := &comparing{letters: l, query: q, filter: f, direction: direction, args: pgx.NamedArgs{}}
+	if q.unindexed {
+		w.besides, w.query.where = q.where, ""
+		maps.Copy(w.args, q.args)
+	}
 	if budget > 0 {
 		w.end = time.Now().Add(budget)
 	}
@@ -86,7 +92,7 @@ func (w *comparing) conditions() {
 	case f.Text != "":
 		add(sqlHoldsText, "needles", needles(f.Text))
 	}
-	w.where = orTrue(strings.Join(all, " AND "))
+	w.where = orTrue(strings.Join(append(all, nonEmpty(w.besides)...), " AND "))
 }
 
 // sqlHoldsText compares bytes, so that any language and any binary is found.

@@ -3,6 +3,7 @@ package dlq
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,10 +83,13 @@ type letterQuery struct {
 	via    bool // through faults
 	event  bool // by event id, which few letters share
 	none   bool // nothing can match
-	first  byte // the direction that the list is read in: older unless sorted otherwise
-	args   pgx.NamedArgs
-	lower  uuid.UUID // exclusive
-	upper  uuid.UUID // exclusive
+
+	unindexed bool // no index finds where: a page compares letter by letter, within its time
+
+	first byte // the direction that the list is read in: older unless sorted otherwise
+	args  pgx.NamedArgs
+	lower uuid.UUID // exclusive
+	upper uuid.UUID // exclusive
 }
 
 // dimension is a filter that the fault determines.
@@ -247,6 +251,7 @@ func (l *Letters) queryByFaults(ctx context.Context, q *letterQuery, dims []dime
 	q.none = len(q.faults) == 0
 	q.via = len(q.faults) <= maxFaultBranches
 	if !q.via && len(dims) > 0 {
+		q.unindexed = !slices.ContainsFunc(dims, func(d dimension) bool { return d.indexed })
 		q.where, err = l.rarest(ctx, dims)
 	}
 	return err

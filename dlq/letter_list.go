@@ -82,7 +82,7 @@ func (l *Letters) list(ctx context.Context, f LetterFilter, came string, rows in
 		return LetterPage{}, err
 	}
 	q.place(place)
-	if f.Compared() {
+	if f.Compared() || q.unindexed {
 		return l.listCompared(ctx, f, q, place, came, rows)
 	}
 	items, err := l.read(ctx, q.settings(), q.ids(place.direction, rows+1), q.named(), place.direction)
@@ -162,7 +162,7 @@ func (l *Letters) Count(ctx context.Context, f LetterFilter) (n int64, bounded b
 	if err != nil || q.none {
 		return 0, false, err
 	}
-	if f.Compared() {
+	if f.Compared() || q.unindexed {
 		return l.countCompared(ctx, f, q)
 	}
 	b := &pgx.Batch{}
@@ -207,7 +207,7 @@ func (l *Letters) Neighbours(ctx context.Context, id uuid.UUID, f LetterFilter) 
 	if err != nil || q.none {
 		return uuid.Nil, uuid.Nil, err
 	}
-	if f.Compared() {
+	if f.Compared() || q.unindexed {
 		return l.neighboursCompared(ctx, f, q, id)
 	}
 	b := &pgx.Batch{}

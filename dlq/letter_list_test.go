@@ -144,6 +144,36 @@ func TestManyFaultsFallBackToOneIndex(t *testing.T) {
 	}
 }
 
+// TestADialectOfManyFaultsIsComparedWithinItsTime: no index finds its letters.
+func TestADialectOfManyFaultsIsComparedWithinItsTime(t *testing.T) {
+	t.Parallel()
+	s := newSeed(t)
+	var all []seedLetter
+	for i := range 2 * (maxFaultBranches + 20) {
+		all = append(all, seedLetter{event: fmt.Sprint(i), group: "points", message: fmt.Sprint("m", i), source: "a.DLT", dialect: rotate(i, 2, "spring-kafka-dlpr", "kafka-connect")})
+	}
+	ids := s.add(all...)
+	var want []uuid.UUID
+	for i := len(ids) - 2; i >= 0; i -= 2 {
+		want = append(want, ids[i])
+	}
+	letters, f := NewLetters(s.pool), LetterFilter{Dialect: "spring-kafka-dlpr"}
+	if got := listAll(t, letters, f, 50); !slices.Equal(got, want) {
+		t.Fatalf("%d letters, want %d", len(got), len(want))
+	}
+	before, after, err := letters.Neighbours(t.Context(), want[5], f)
+	if err != nil || before != want[4] || after != want[6] {
+		t.Errorf("neighbours %s and %s, %v; want %s and %s", before, after, err, want[4], want[6])
+	}
+	if n, bounded, err := letters.Count(t.Context(), f); err != nil || bounded || n != int64(len(want)) {
+		t.Errorf("count %d %v %v, want exactly %d", n, bounded, err, len(want))
+	}
+	letters.budgets.columns = time.Nanosecond
+	if page, err := letters.List(t.Context(), f, Page{Limit: 150}); err != nil || page.Stopped == nil || page.Next == "" {
+		t.Errorf("a page for which time is over stopped at %v with next %q, %v", page.Stopped, page.Next, err)
+	}
+}
+
 func TestAListWalkedToTheEndSeesEachLetterOnce(t *testing.T) {
 	t.Parallel()
 	s := newSeed(t)
