@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -116,15 +117,19 @@ func (e Env) pages(ctx context.Context, pool *pgxpool.Pool, open Open) error {
 	return err
 }
 
-// emptyPage prints what the same people wait for an answer without content: what
-// exceeds a few milliseconds there is the machine's, not the console's.
+// emptyPage prints what the same people wait for an answer without content, and how
+// busy the machine is with other things: the pages wait for those as well.
 func (e Env) emptyPage(ctx context.Context, client *http.Client, base string) error {
 	empty := page{name: "empty", at: func(sample) string { return "/healthz" }}
 	took, _, err := empty.measure(ctx, client, base, []sample{{}})
 	if err != nil {
 		return fmt.Errorf("%s: %w", empty.name, err)
 	}
-	_, err = fmt.Fprintf(e.Out, "page without content: p50 %.1f ms, p99 %.1f ms\n", ms(took[len(took)/2]), ms(took[len(took)*99/100]))
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return fmt.Errorf("how busy the machine is, which needs Linux: %w", err)
+	}
+	_, err = fmt.Fprintf(e.Out, "page without content: p50 %.1f ms, p99 %.1f ms; load of the machine: %s", ms(took[len(took)/2]), ms(took[len(took)*99/100]), load)
 	return err
 }
 
