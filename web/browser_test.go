@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -29,7 +28,7 @@ var axe string
 func chrome(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()),
+		chromedp.ExecPath(testkit.Chromium(t)), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
 	)...)
 	t.Cleanup(cancel)
@@ -39,23 +38,6 @@ func chrome(t *testing.T) context.Context {
 		t.Fatalf("start the browser: %v", err)
 	}
 	return ctx
-}
-
-func chromium(t *testing.T) string {
-	t.Helper()
-	if path := os.Getenv("ONCEMORE_CHROMIUM"); path != "" {
-		return path
-	}
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	if testkit.Required() {
-		t.Fatal("ONCEMORE_SERVICES=required, but there is no chromium: install it, or set ONCEMORE_CHROMIUM")
-	}
-	t.Skip("needs a browser: install chromium, or set ONCEMORE_CHROMIUM")
-	return ""
 }
 
 // tab is one page of a browser, and what it complained about.
