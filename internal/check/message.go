@@ -44,7 +44,7 @@ var messages = map[string]message{
 	"repair.barrier.missing": {Warning, "connection", "Connection {name} has no table oncemore_barrier.",
 		"Compensations of kind sql are refused there: without it a statement could be executed twice.", "Run console migrate --target {name}."},
 	"repair.barrier.unknown": {NotChecked, "connection", "oncemore_barrier of connection {name} could not be looked at.", "", "Mend the connection, then check again."},
-	"cluster.reach.ok": {Passed, "topic", "Cluster {name} answers.", "", ""},
+	"cluster.reach.ok":       {Passed, "topic", "Cluster {name} answers.", "", ""},
 	"cluster.reach.down": {Critical, "topic", "Cluster {name} cannot be reached.",
 		"Nothing is drained from it or replayed to it, its consumers wait.", "Start the brokers, or correct the cluster in the config."},
 
