@@ -273,7 +273,7 @@ func (s *step) through(ctx context.Context, next course) (*time.Time, error) {
 	now := s.c.Clock()
 	err := s.fenced(ctx, func(tx pgx.Tx) error {
 		if next.end != Verifying {
-			return s.c.end(ctx, tx, s.comp, next.end, "system", next.why)
+			return s.end(ctx, tx, next.end, next.why)
 		}
 		if err := tell(ctx, tx, s.id, "system", "executed", "", nil); err != nil {
 			return err

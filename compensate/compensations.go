@@ -140,8 +140,8 @@ func New(c Config) (*Compensations, error) {
 		return nil, fmt.Errorf("make the queue of compensations: %w", err)
 	}
 	all := &Compensations{Config: c, river: client, secrets: masker(c.Bases), reached: func(moment) {}}
-	if c.Runs != nil {
-		all.looks.states = c.Runs.States
+	all.looks.states = func(ctx context.Context, job string, breaks []reconcile.Break) ([]reconcile.Finding, error) {
+		return all.Runs.States(ctx, job, breaks)
 	}
 	return all, nil
 }

@@ -48,13 +48,17 @@ func (c *Compensations) defined(ctx context.Context, def Definition) (*Action, e
 	}
 	whole := *a
 	whole.Steps = slices.Clone(a.Steps)
+	seen := map[string]Definition{}
 	for i, s := range whole.Steps {
 		if s.Compensate == "" {
 			continue
 		}
-		undo, err := c.Actions.Current(ctx, s.Compensate)
-		if err != nil {
-			return nil, fmt.Errorf("what undoes step %s of %s: %w", s.ID, a.Name, err)
+		undo, ok := seen[s.Compensate]
+		if !ok {
+			if undo, err = c.Actions.Current(ctx, s.Compensate); err != nil {
+				return nil, fmt.Errorf("what undoes step %s of %s: %w", s.ID, a.Name, err)
+			}
+			seen[s.Compensate] = undo
 		}
 		whole.Steps[i].undoVersion = undo.Version
 		if whole.Steps[i].undo, err = c.undo(undo, s.ID); err != nil {

@@ -31,7 +31,7 @@ func (s *step) start(ctx context.Context) (*time.Time, error) {
 	err = s.fenced(ctx, func(tx pgx.Tx) error {
 		switch {
 		case seen.end != 0:
-			return s.c.end(ctx, tx, s.comp, seen.end, "system", seen.why)
+			return s.end(ctx, tx, seen.end, seen.why)
 		case seen.why != "":
 			due, err = s.later(ctx, tx, now.Add(busyAgain), seen.why)
 			return err
@@ -218,19 +218,20 @@ func (s *step) begin(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("start compensation %d: %w", s.id, err)
 	}
 	if tag.RowsAffected() == 0 {
-		return s.c.end(ctx, tx, s.comp, Voided, "system", "it has too few approvals of what it would do")
+		return s.end(ctx, tx, Voided, "it has too few approvals of what it would do")
 	}
 	no, steps := make([]int, len(s.action.Steps)), make([]string, len(s.action.Steps))
 	for i, st := range s.action.Steps {
 		no[i], steps[i] = i, st.ID
 	}
-	if _, err := tx.Exec(ctx, sqlPlan, pgx.NamedArgs{"id": s.id, "no": no, "steps": steps}); err != nil {
+	batch := &pgx.Batch{}
+	batch.Queue(sqlPlan, pgx.NamedArgs{"id": s.id, "no": no, "steps": steps})
+	batch.Queue(sqlTell, pgx.NamedArgs{"id": s.id, "by": "system", "kind": "started", "text": "", "detail": nil})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("steps of compensation %d: %w", s.id, err)
 	}
 	if s.comp.BreakID != nil {
-		if err := reconcile.MarkCompensating(ctx, tx, access.System(), *s.comp.BreakID, s.id); err != nil {
-			return err
-		}
+		return reconcile.MarkCompensating(ctx, tx, access.System(), *s.comp.BreakID, s.id)
 	}
-	return tell(ctx, tx, s.id, "system", "started", "", nil)
+	return nil
 }

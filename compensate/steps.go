@@ -138,6 +138,7 @@ type step struct {
 	comp   *Compensation
 	action *Action
 	rows   []StepRow // without answers
+	ended  bool      // the lease is given back already
 }
 
 const sqlFence = `UPDATE compensation SET lease_until = now() + @lease::interval WHERE id = @id AND epoch = @epoch`
@@ -168,6 +169,9 @@ func (s *step) run(ctx context.Context) error {
 		due, err := s.once(ctx)
 		if err != nil {
 			return s.giveBack(ctx, err)
+		}
+		if due == nil && s.ended {
+			return nil
 		}
 		if due == nil {
 			return s.handOver(ctx, nil)
@@ -287,6 +291,12 @@ func (s *step) giveBack(ctx context.Context, why error) error {
 	})
 }
 
+// end is Compensations.end by the engine itself.
+func (s *step) end(ctx context.Context, tx pgx.Tx, state State, why string) error {
+	s.ended = true // or the transaction fails, and with it the step
+	return s.c.end(ctx, tx, s.comp, state, "system", why)
+}
+
 const sqlEnd = `
 UPDATE compensation SET state = @state, why = nullif(@why, ''), lease_until = NULL, due_at = NULL,
   finished_at = CASE WHEN @ended THEN now() END
@@ -296,12 +306,11 @@ WHERE id = @id`
 // waiting for a person. Claims are given back and the break is open again,
 // unless it was repaired, or nobody knows.
 func (c *Compensations) end(ctx context.Context, tx pgx.Tx, comp *Compensation, state State, by, why string) error {
-	_, err := tx.Exec(ctx, sqlEnd, pgx.NamedArgs{"id": comp.ID, "state": state, "why": why, "ended": state.Ended()})
-	if err != nil {
+	b := &pgx.Batch{}
+	b.Queue(sqlEnd, pgx.NamedArgs{"id": comp.ID, "state": state, "why": why, "ended": state.Ended()})
+	b.Queue(sqlTell, pgx.NamedArgs{"id": comp.ID, "by": by, "kind": state.String(), "text": why, "detail": nil})
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("end compensation %d: %w", comp.ID, err)
-	}
-	if err := tell(ctx, tx, comp.ID, by, state.String(), why, nil); err != nil {
-		return err
 	}
 	if !state.Ended() {
 		return nil

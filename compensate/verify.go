@@ -62,7 +62,7 @@ func (s *step) rerun(ctx context.Context, b reconcile.Break) (*reconcile.Run, er
 }
 
 func (s *step) attention(ctx context.Context, why string) error {
-	return s.fenced(ctx, func(tx pgx.Tx) error { return s.c.end(ctx, tx, s.comp, NeedsAttention, "system", why) })
+	return s.fenced(ctx, func(tx pgx.Tx) error { return s.end(ctx, tx, NeedsAttention, why) })
 }
 
 // verified ends a repair that worked, and marks the event: a replay of it would
@@ -80,7 +80,7 @@ func (s *step) finish(ctx context.Context, tx pgx.Tx, run int64) error {
 	if err := s.mark(ctx, tx); err != nil {
 		return err
 	}
-	return s.c.end(ctx, tx, s.comp, Verified, "system", "")
+	return s.end(ctx, tx, Verified, "")
 }
 
 // verifies reports whether there is a key to read again afterwards.
