@@ -34,11 +34,11 @@ func runView() views.Run {
 	at := now.Add(-time.Hour)
 	return views.Run{
 		Frame: frame(), ID: 2841, Job: "points", JobHref: "/reconciliations/points", State: "waiting", Says: "Window.", Banner: &views.RunBanner{Hue: "a", Icon: "history", Text: "Superseded.", Own: "relation", Href: "/runs/2842", Link: "Open"},
-		Tiles: []views.RunTile{{Hue: "go", Icon: "circle-check", Label: "Matched", Value: "99.86%", Sub: "12,828 of 12,846 events"}},
-		Proof: &views.Proof{Currencies: []string{"CNY", "USD", ""}, Rows: ledgerRows(), Foots: true, Hue: "go", Says: "Foots to zero"},
-		Roll:  &views.Roll{Since: "Since run 2840", SinceHref: "/runs/2840", Currencies: []string{"CNY", "USD", ""}, Rows: ledgerRows()},
-		Aging: &views.Aging{Heads: []string{"0–1 d"}, Rows: []views.AgingRow{{Currency: "CNY", Cells: []views.AgingCell{{Amount: "21.00", Items: "1 break", Href: "/runs/2841?age=0-1", Heat: 1, Current: true}}}}},
-		Hops:  []views.Hop{{Currency: "CNY", Steps: []views.HopStep{{Name: "Consumed", Amount: "1"}, {Name: "Effect", Amount: "0", Lost: "1 wrong", LostAmount: "1"}}}},
+		Tiles:  []views.RunTile{{Hue: "go", Icon: "circle-check", Label: "Matched", Value: "99.86%", Sub: "12,828 of 12,846 events"}},
+		Proof:  &views.Proof{Currencies: []string{"CNY", "USD", ""}, Rows: ledgerRows(), Foots: true, Hue: "go", Says: "Foots to zero"},
+		Roll:   &views.Roll{Since: "Since run 2840", SinceHref: "/runs/2840", Currencies: []string{"CNY", "USD", ""}, Rows: ledgerRows()},
+		Aging:  &views.Aging{Heads: []string{"0–1 d"}, Rows: []views.AgingRow{{Currency: "CNY", Cells: []views.AgingCell{{Amount: "21.00", Items: "1 break", Href: "/runs/2841?age=0-1", Heat: 1, Current: true}}}}},
+		Hops:   []views.Hop{{Currency: "CNY", Steps: []views.HopStep{{Name: "Consumed", Amount: "1"}, {Name: "Effect", Amount: "0", Lost: "1 wrong", LostAmount: "1"}}}},
 		Faults: []views.FaultLink{{Text: "178 of 183", Href: "/faults/28", Link: "Plan replay…"}}, Tabs: []ui.Tab{{Label: "Open", Href: "/runs/2841", Count: "2", Current: true}}, Breaks: breakTable(),
 		Sign: &views.SignOff{Action: "/runs/2841/sign-off", May: true, Button: "Sign off 1.00 CNY unexplained…", Confirm: []string{"Run 2841."}, Seal: "9f", Points: []ui.Option{{Value: "totals", Label: "I have compared"}}, Needed: true,
 			Facts: []views.Fact{{Label: "Seal", Value: "9f", Code: true}}, History: []views.SignRow{{Icon: "signature", Hue: "go", Text: "Signed by bob", At: at, Reason: "seen"}}},
@@ -71,7 +71,7 @@ func financePages() map[string]templ.Component {
 	return map[string]templ.Component{
 		"run": views.RunPage(runView()), "running": views.RunPage(running), "empty run": views.RunPage(views.Run{Frame: frame(), Job: "points", JobHref: "/r", State: "complete", Tabs: []ui.Tab{{Label: "Open", Href: "#"}}, Breaks: views.BreakTable{Empty: views.Empty{Text: "None."}}, Aging: &views.Aging{}}),
 		"break": views.BreakPage(one), "breaks": views.BreakListPage(views.BreakList{Frame: frame(), Tabs: []ui.Tab{{Label: "All", Href: "/breaks"}}, Filter: views.FilterBar{Action: "/breaks"}, Table: table, Pager: ui.Pages{Next: "?cursor=1", NextLabel: "Next"}}),
-		"jobs": views.JobListPage(views.JobList{Frame: frame(), Headline: "1 job is broken.", Rows: []views.JobRow{row, {Name: "new", Href: "/reconciliations/new-one", OpenHref: "/breaks", Open: "0", Matched: "Not known", Paused: "Paused by ada"}}, New: "/reconciliations/new"}),
+		"jobs":    views.JobListPage(views.JobList{Frame: frame(), Headline: "1 job is broken.", Rows: []views.JobRow{row, {Name: "new", Href: "/reconciliations/new-one", OpenHref: "/breaks", Open: "0", Matched: "Not known", Paused: "Paused by ada"}}, New: "/reconciliations/new"}),
 		"no jobs": views.JobListPage(views.JobList{Frame: frame(), Empty: "No reconciliations yet.", Templates: []views.OutLink{{Label: "New job…", Href: "/reconciliations/new"}}}),
 		"job":     views.JobPage(job("runs")), "trends": views.JobPage(job("trends")), "definition": views.JobPage(job("definition")), "preview": views.JobPage(job("preview")), "broken preview": views.JobPage(broken),
 	}
