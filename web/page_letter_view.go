@@ -42,6 +42,9 @@ func (s *Server) letterView(c echo.Context, at letterAddress, f letterFacts, was
 		v.Discard = ptr(commandRow(here, *f.discard))
 	}
 	v.Stake = stakeOf(here, f.breaks)
+	if l.State == dlq.Open && s.Compensations != nil && s.Compensations.Letters != nil && actorOf(c).May(access.ProposeCompensation) {
+		v.Propose = address("/compensations/new", "letter", v.ID)
+	}
 	v.Owner, v.KeptUntil = deref(l.Owner), s.keptUntil(l.Letter)
 	v.Stack = s.stackOf(here, l, f.body, mayRead)
 	v.Where = v.Stack.Where
