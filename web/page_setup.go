@@ -117,9 +117,7 @@ func setupTable(here locale.Locale, p dlq.EvidenceProposal, now time.Time) views
 	since = since.UTC().Truncate(time.Second).Add(time.Second)
 	v := views.SetupTable{Table: p.Table, EventID: p.EventID, GroupColumn: p.ConsumerGroup, ConsumedAt: p.ConsumedAt,
 		Since: since.Format(time.RFC3339), Groups: strings.Join(p.Groups, " "), Unique: p.Unique}
-	for _, fact := range proposalView(here, p, now).Facts {
-		v.Facts = append(v.Facts, fact)
-	}
+	v.Facts = proposalView(here, p, now).Facts
 	return v
 }
 

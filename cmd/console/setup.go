@@ -114,11 +114,8 @@ func setupCluster(b web.SetupBroker) (*dlq.Cluster, error) {
 	return dlq.NewCluster(b.Name, append(opts, kgo.RequestRetries(1), kgo.RetryTimeout(setupTime/2), kgo.DialTimeout(setupTime/3))...)
 }
 
-func splitBrokers(text string) (all []string) {
-	for _, addr := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\r' }) {
-		all = append(all, addr)
-	}
-	return all
+func splitBrokers(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\r' })
 }
 
 // brokerTrouble gives the broker's words and one hint.
