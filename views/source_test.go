@@ -14,7 +14,7 @@ import (
 )
 
 // ownWords may stand in a page as they are: they are the same in every language.
-var ownWords = []string{"Oncemore", "· Oncemore", "R-", "F-", "B-", "YAML", "EXPLAIN", "NULL", "j", "k", "x", "Enter"}
+var ownWords = []string{"Oncemore", "· Oncemore", "R-", "F-", "B-", "YAML", "EXPLAIN", "NULL", "Kafka", "RabbitMQ", "PostgreSQL", "MySQL / MariaDB", "j", "k", "x", "Enter"}
 
 func templates(t *testing.T) []string {
 	t.Helper()

@@ -30,7 +30,6 @@ type subjects struct {
 	letters []uuid.UUID
 	more    bool     // a filter found more than one command takes
 	query   []string // name, value, …: as the page's address has them
-	types   []reconcile.Type
 }
 
 func (s *Server) compensationNewPage(c echo.Context) error {
