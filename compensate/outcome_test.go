@@ -294,6 +294,22 @@ func TestVerificationTellsBothValues(t *testing.T) {
 	}
 }
 
+// Where nobody looks afterwards, the break is open again until a run finds its key
+// whole.
+func TestUnverifiedBreakStaysOpen(t *testing.T) {
+	t.Parallel()
+	b := openBank(t)
+	b.define(httpCredit + "verify: none\n")
+	b.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	id := b.missing("e-1", 100)
+	if comp := b.do(b.approved("call", id).ID); comp.State != Verified {
+		t.Fatalf("%s: %s", comp.State, text(comp.Why, ""))
+	}
+	if got, err := b.breaks.Get(t.Context(), id); err != nil || got.State != reconcile.Reopened {
+		t.Errorf("break %s, %v", got.State, err)
+	}
+}
+
 // A compensation that is paused makes no further call, not even within a step,
 // and goes on where it was.
 func TestPauseHolds(t *testing.T) {

@@ -72,15 +72,23 @@ func (s *step) verified(ctx context.Context, run int64) error {
 }
 
 func (s *step) finish(ctx context.Context, tx pgx.Tx, run int64) error {
-	if run != 0 {
-		if err := reconcile.MarkVerified(ctx, tx, access.System(), *s.comp.BreakID, s.id, run); err != nil {
-			return err
-		}
+	if err := s.tellBreak(ctx, tx, run); err != nil {
+		return err
 	}
 	if err := s.mark(ctx, tx); err != nil {
 		return err
 	}
 	return s.end(ctx, tx, Verified, "")
+}
+
+func (s *step) tellBreak(ctx context.Context, tx pgx.Tx, run int64) error {
+	switch {
+	case s.comp.BreakID == nil:
+		return nil
+	case run == 0:
+		return reconcile.MarkUnverified(ctx, tx, access.System(), *s.comp.BreakID, s.id)
+	}
+	return reconcile.MarkVerified(ctx, tx, access.System(), *s.comp.BreakID, s.id, run)
 }
 
 // verifies reports whether there is a key to read again afterwards.

@@ -36,6 +36,15 @@ func MarkNotCompensated(ctx context.Context, tx pgx.Tx, by access.Actor, id, com
 	return told(ctx, tx, by, id, "not_compensated", compensation)
 }
 
+// MarkUnverified gives a break back whose compensation was carried out and looks
+// no further: the next run tells whether the key is whole.
+func MarkUnverified(ctx context.Context, tx pgx.Tx, by access.Actor, id, compensation int64) error {
+	if _, err := tx.Exec(ctx, sqlUncompensate, pgx.NamedArgs{"id": id}); err != nil {
+		return fmt.Errorf("give break %d back: %w", id, err)
+	}
+	return told(ctx, tx, by, id, "unverified", compensation)
+}
+
 // sqlVerified turns what the single-key run has closed by itself into what a
 // compensation has repaired: the same money, under its right name.
 const sqlVerified = `

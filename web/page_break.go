@@ -233,7 +233,7 @@ func (s *Server) fillBreak(c echo.Context, v *views.Break, b reconcile.Break, _ 
 var noteIcons = map[string][2]string{
 	"opened": {"circle-dashed", "ask"}, "reopened": {"rotate-2", "ask"}, "changed": {"equal-not", "ask"}, "closed": {"circle-check", "go"},
 	"assigned": {"user-check", "mute"}, "comment": {"info-circle", "mute"}, "explained": {"info-circle", "noop"}, "unexplained": {"rotate-2", "ask"},
-	"file": {"archive", "mute"}, "compensating": {"arrow-back-up", "noop"}, "not_compensated": {"arrow-back-up", "ask"}, "verified": {"checks", "go"},
+	"file": {"archive", "mute"}, "compensating": {"arrow-back-up", "noop"}, "not_compensated": {"arrow-back-up", "ask"}, "unverified": {"arrow-back-up", "hold"}, "verified": {"checks", "go"},
 }
 
 func noteRow(here locale.Locale, n reconcile.Note) views.TimelineRow {
