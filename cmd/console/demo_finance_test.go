@@ -131,12 +131,26 @@ func (r *running) replayable() (id int64) {
 	return id
 }
 
-// Finance's walk through the demo: read the run, explain a break, replay another,
-// see the next run close it by itself, sign off as another person, export.
-func TestDemoFinanceWalk(t *testing.T) {
+// under gives the demo to a subtest: what fails there fails there, and its tabs end with it.
+func (r *running) under(t *testing.T) *running {
+	of := *r
+	of.T = t
+	return &of
+}
+
+// People's walks through one demo, one after the other.
+func TestDemoWalks(t *testing.T) {
 	browser := chrome(t)
 	r := startDemo(t, dataDir(t))
-	defer r.end()
+	t.Run("finance", func(t *testing.T) { r.under(t).financeWalk(browser) })
+	t.Run("repairs", func(t *testing.T) { r.under(t).repairWalk(browser) })
+	r.end()
+}
+
+// Finance: read the run, explain a break, replay another, see the next run close
+// it by itself, sign off as another person, export.
+func (r *running) financeWalk(browser context.Context) {
+	r.Helper()
 	var first struct {
 		Items []struct {
 			ID    int64
@@ -167,7 +181,7 @@ func TestDemoFinanceWalk(t *testing.T) {
 	operator.shows("Published, not consumed")
 	operator.press(`form[action="/replays"] button[value="safe"]`)
 	if at := operator.leaves(mended); !strings.HasPrefix(at, "/replays/") {
-		t.Fatalf("the replay is at %s", at)
+		r.Fatalf("the replay is at %s", at)
 	}
 	operator.shows("Done: 1 applied")
 	operator.visit(run)
@@ -186,9 +200,9 @@ func TestDemoFinanceWalk(t *testing.T) {
 	reviewer.shows("Signed")
 	csv := reviewer.run(`fetch("` + second + `/export?format=csv").then(r => r.text())`)
 	if !strings.Contains(csv, "payment-success-9030") || !strings.Contains(csv, "505.7") {
-		t.Errorf("the export is %.300q", csv)
+		r.Errorf("the export is %.300q", csv)
 	}
 	if kind := reviewer.run(`fetch("` + second + `/export?format=xlsx").then(r => r.arrayBuffer()).then(b => new Uint8Array(b).slice(0, 2).join())`); kind != "80,75" { // PK: a ZIP
-		t.Errorf("the workbook begins with %s", kind)
+		r.Errorf("the workbook begins with %s", kind)
 	}
 }
