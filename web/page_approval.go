@@ -19,6 +19,9 @@ import (
 // approvalsListed is how many of a kind the page lists; the rest is counted.
 const approvalsListed = 10
 
+// approvalsRead bounds how many of a kind are read.
+const approvalsRead = 200
+
 // approvalsPage is everything that waits for the reader to decide.
 func (s *Server) approvalsPage(c echo.Context) error {
 	if err := noQuery(c); err != nil {
@@ -26,7 +29,7 @@ func (s *Server) approvalsPage(c echo.Context) error {
 	}
 	here := localeOf(c)
 	v := views.Approvals{Frame: s.pageFrame(c, "approvals", here.Text("approvals.title"), views.Crumb{Label: here.Text("approvals.title")})}
-	for _, find := range []func(echo.Context, *views.Approvals) error{s.compensationsToApprove, s.skipsToApprove, s.replaysToApprove, s.outboxToApprove, s.runsToSign} {
+	for _, find := range []func(echo.Context, *views.Approvals) error{s.compensationsToApprove, s.skipsToApprove, s.replaysToApprove, s.outboxToApprove, s.runsToSign, s.jobsToApprove} {
 		if err := find(c, &v); err != nil {
 			return err
 		}
@@ -48,14 +51,13 @@ func (s *Server) compensationsToApprove(c echo.Context, v *views.Approvals) erro
 		return nil
 	}
 	g := views.ApprovalGroup{Title: here.Text("approvals.compensations", "n", len(b.Yours), "amounts", totalsText(here, b.Totals)), All: "/compensations?state=awaiting_approval", Link: here.Text("approvals.all")}
-	for _, r := range b.Yours[:min(len(b.Yours), approvalsListed)] {
+	for _, r := range b.Yours {
 		g.Tasks = append(g.Tasks, compensationTask(here, r))
 	}
 	if len(b.Yours) > 1 {
 		g.Bulk, g.Label = address("/compensations/approve", "all", "1", "filter", "state=awaiting_approval"), here.Text("approvals.bulk", "n", len(b.Yours))
 	}
-	g.More = max(0, len(b.Yours)-approvalsListed)
-	v.Groups = append(v.Groups, g)
+	v.Add(g, approvalsListed)
 	return nil
 }
 
@@ -70,30 +72,52 @@ func compensationTask(here locale.Locale, r compensate.Row) views.Task {
 // skipsToApprove are steps of sagas that somebody else asked to leave out.
 func (s *Server) skipsToApprove(c echo.Context, v *views.Approvals) error {
 	here, actor := localeOf(c), actorOf(c)
-	if !actor.May(access.ApproveCompensation) {
-		return nil
-	}
-	stuck, _, err := s.Compensations.List(c.Request().Context(), compensate.Filter{States: []compensate.State{compensate.NeedsAttention}, Limit: 200})
+	waiting, _, err := s.Compensations.Skips(c.Request().Context(), approvalsRead)
 	if err != nil {
-		return fmt.Errorf("steps to skip: %w", err)
+		return err
 	}
 	g := views.ApprovalGroup{Title: here.Text("approvals.skips"), All: "/compensations?state=needs_attention", Link: here.Text("approvals.all")}
-	for _, r := range stuck {
-		steps, err := s.Compensations.Steps(c.Request().Context(), r.ID)
-		if err != nil {
-			return err
-		}
-		for _, step := range steps {
-			if step.SkipBy != nil && step.SkipApprovedBy == nil && *step.SkipBy != actor.User {
-				id := strconv.FormatInt(r.ID, 10)
-				g.Tasks = append(g.Tasks, views.Task{Icon: "user-check", Title: here.Text("approvals.skip", "id", id, "step", step.Step), Href: "/sagas/" + id,
-					Link: here.Text("overview.review"), Detail: here.Text("saga.skip_asked", "by", *step.SkipBy, "reason", deref(step.SkipReason))})
-			}
+	for _, skip := range waiting {
+		switch {
+		case skip.By == actor.User:
+			v.Asked = append(v.Asked, skipTask(here, skip))
+		case actor.May(access.ApproveCompensation):
+			g.Tasks = append(g.Tasks, skipTask(here, skip))
 		}
 	}
-	if len(g.Tasks) > 0 {
-		v.Groups = append(v.Groups, g)
+	v.Add(g, approvalsListed)
+	return nil
+}
+
+func skipTask(here locale.Locale, skip compensate.Skip) views.Task {
+	id := strconv.FormatInt(skip.Compensation, 10)
+	return views.Task{
+		Icon: "user-check", Title: here.Text("approvals.skip", "id", id, "step", skip.Step), Href: "/sagas/" + id, Link: here.Text("overview.review"),
+		Detail: here.Text("saga.skip_asked", "by", skip.By, "reason", skip.Reason),
 	}
+}
+
+// jobsToApprove are changes of jobs that somebody else proposed.
+func (s *Server) jobsToApprove(c echo.Context, v *views.Approvals) error {
+	here, actor := localeOf(c), actorOf(c)
+	waiting, _, err := s.proposals().List(c.Request().Context(), reconcile.ProposalFilter{State: reconcile.ProposalWaiting, Limit: approvalsRead})
+	if err != nil {
+		return fmt.Errorf("changes of jobs to approve: %w", err)
+	}
+	g := views.ApprovalGroup{Title: here.Text("approvals.jobs"), All: "/reconciliations", Link: here.Text("nav.reconciliations")}
+	for _, p := range waiting {
+		task := views.Task{
+			Icon: "user-check", Title: here.Text("overview.job_change", "job", p.Job), Href: proposalHref(p.ID), Link: here.Text("overview.review"),
+			Detail: here.Text("approvals.asked", "by", p.MadeBy, "time", here.Relative(p.MadeAt), "reason", p.Reason),
+		}
+		switch {
+		case p.MadeBy == actor.User:
+			v.Asked = append(v.Asked, task)
+		case actor.May(access.ApproveJob):
+			g.Tasks = append(g.Tasks, task)
+		}
+	}
+	v.Add(g, approvalsRead) // there is no other list of them
 	return nil
 }
 
@@ -102,7 +126,7 @@ func (s *Server) replaysToApprove(c echo.Context, v *views.Approvals) error {
 	if s.Replays == nil {
 		return nil
 	}
-	page, err := s.Replays.List(c.Request().Context(), dlq.ReplayFilter{State: dlq.AwaitingApproval}, dlq.Page{Limit: 200})
+	page, err := s.Replays.List(c.Request().Context(), dlq.ReplayFilter{State: dlq.AwaitingApproval}, dlq.Page{Limit: approvalsRead})
 	if err != nil {
 		return fmt.Errorf("replays to approve: %w", err)
 	}
@@ -115,9 +139,7 @@ func (s *Server) replaysToApprove(c echo.Context, v *views.Approvals) error {
 			g.Tasks = append(g.Tasks, approvalTask(here, r))
 		}
 	}
-	if len(g.Tasks) > 0 {
-		v.Groups = append(v.Groups, g)
-	}
+	v.Add(g, approvalsListed)
 	return nil
 }
 
@@ -146,9 +168,7 @@ func (s *Server) outboxToApprove(c echo.Context, v *views.Approvals) error {
 			}
 		}
 	}
-	if len(g.Tasks) > 0 {
-		v.Groups = append(v.Groups, g)
-	}
+	v.Add(g, approvalsListed)
 	return nil
 }
 
@@ -166,7 +186,7 @@ func (s *Server) runsToSign(c echo.Context, v *views.Approvals) error {
 		return nil
 	}
 	waiting, _, err := s.Reconcile.Runs.List(c.Request().Context(), reconcile.RunFilter{
-		States: []reconcile.RunState{reconcile.Complete}, Signs: []reconcile.SignState{reconcile.SignWaiting, reconcile.SignReopened}, Limit: 200})
+		States: []reconcile.RunState{reconcile.Complete}, Signs: []reconcile.SignState{reconcile.SignWaiting, reconcile.SignReopened}, Limit: approvalsRead})
 	if err != nil {
 		return fmt.Errorf("runs to sign: %w", err)
 	}
@@ -175,17 +195,11 @@ func (s *Server) runsToSign(c echo.Context, v *views.Approvals) error {
 		if r.AskedBy == actor.User {
 			continue
 		}
-		if len(g.Tasks) == approvalsListed {
-			g.More++
-			continue
-		}
 		id := strconv.FormatInt(r.ID, 10)
 		g.Tasks = append(g.Tasks, views.Task{Icon: "signature", Title: here.Text("approvals.run", "id", id, "job", r.Job), Href: "/runs/" + id + "#sign-off", Link: here.Text("overview.review"),
 			Detail: here.Text("approvals.window", "from", here.Short(r.From), "to", here.Short(r.To))})
 	}
-	if len(g.Tasks) > 0 {
-		v.Groups = append(v.Groups, g)
-	}
+	v.Add(g, approvalsListed)
 	return nil
 }
 

@@ -73,6 +73,12 @@ func TestJobIsChangedByForm(t *testing.T) {
 	says(t, maker.get(path), "has proposed a change of this job")
 	says(t, viewer.get(at), "can approve this change")
 	says(t, checker.get("/"), "Decide about a change of ledger")
+	says(t, checker.get("/approvals"), "Changes of jobs", "Decide about a change of ledger", "the hour's last rows come late")
+	contains(t, checker.get("/approvals"), http.StatusOK, `href="`+at+`"`)
+	says(t, maker.get("/approvals"), "Nothing waits for you.", "You asked, others decide", "Decide about a change of ledger")
+	if text := plainText(viewer.get("/approvals")); strings.Contains(text, "change of ledger") {
+		t.Errorf("a viewer decides: %s", text)
+	}
 	says(t, checker.get(at), "What changes of v1", "Approve this definition…")
 
 	var hash string
