@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	"oncemore/compensate"
 	"oncemore/dlq"
 	"oncemore/dlq/payload"
 	"oncemore/reconcile"
@@ -73,6 +74,7 @@ type letterFacts struct {
 	said     []dlq.Comment
 	discard  *dlq.Bulk         // that closed it; nil: none
 	breaks   []reconcile.Break // of its event, over all jobs
+	repairs  []compensate.Row
 	newer    uuid.UUID
 	older    uuid.UUID
 }
@@ -122,6 +124,9 @@ func (s *Server) letterFacts(c echo.Context, at letterAddress) (letterFacts, err
 		return f, err
 	}
 	if f.breaks, err = s.breaksOfEvent(ctx, deref(f.letter.EventID)); err != nil {
+		return f, err
+	}
+	if f.repairs, err = s.repairsOfLetter(ctx, f.letter.Letter); err != nil {
 		return f, err
 	}
 	if f.newer, f.older, err = s.Letters.Neighbours(ctx, at.id, at.filter(c)); err != nil {

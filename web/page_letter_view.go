@@ -41,7 +41,7 @@ func (s *Server) letterView(c echo.Context, at letterAddress, f letterFacts, was
 	if f.discard != nil {
 		v.Discard = ptr(commandRow(here, *f.discard))
 	}
-	v.Stake = stakeOf(here, f.breaks)
+	v.Stake, v.Repairs = stakeOf(here, f.breaks), letterRepairs(here, f.repairs)
 	if l.State == dlq.Open && s.Compensations != nil && s.Compensations.Letters != nil && actorOf(c).May(access.ProposeCompensation) {
 		v.Propose = address("/compensations/new", "letter", v.ID)
 	}

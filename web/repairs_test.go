@@ -59,6 +59,9 @@ attempts: {max: 1}
 `
 )
 
+// cut is no status: the connection is cut instead of an answer.
+const cut = 0
+
 // repairs is an office whose breaks can be repaired: by a statement, and by calls
 // to a service that answers as the test says.
 type repairs struct {
@@ -71,22 +74,23 @@ type repairs struct {
 	called []string
 }
 
-func setupRepairs(t *testing.T) *repairs {
+func setupRepairs(t *testing.T, change ...func(*web.Deps)) *repairs {
 	t.Helper()
 	r := &repairs{status: map[string]int{}, once: map[string]int{}}
 	service := httptest.NewServer(http.HandlerFunc(r.serve))
 	t.Cleanup(service.Close)
-	r.office = setupOffice(t, func(d *web.Deps) {
+	r.office = setupOffice(t, append(change, func(d *web.Deps) {
 		var err error
 		r.Compensations, err = compensate.New(compensate.Config{
 			Pool: d.Pool, Actions: compensate.NewActions(d.Pool), Runs: d.Reconcile.Runs, Breaks: d.Reconcile.Breaks, Jobs: d.Reconcile.Jobs,
+			Letters: d.Letters, Judge: d.Judge, Replays: compensate.SafeReplays{Letters: d.Letters, Replays: d.Replays},
 			Bases: map[string]compensate.Base{"points-api": {URL: service.URL, Headers: map[string]string{"X-Api-Key": "hunter2"}}}, Log: quiet,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.Compensations = r.Compensations
-	})
+	})...)
 	r.Targets = map[string]compensate.Target{"shop": {Postgres: r.business}}
 	r.exec(t, barrier.DDL)
 	for _, text := range []string{creditAction, callAction, takeBackAction, releaseAction} {
@@ -112,6 +116,9 @@ func (r *repairs) serve(w http.ResponseWriter, q *http.Request) {
 		if _, err := r.business.Exec(context.WithoutCancel(q.Context()), sqlTakeBack, event); err != nil {
 			status = http.StatusInternalServerError
 		}
+	}
+	if status == cut {
+		panic(http.ErrAbortHandler)
 	}
 	w.WriteHeader(status)
 	fmt.Fprintf(w, `{"path": %q}`, q.URL.Path)
