@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -53,7 +54,7 @@ func (a *app) lookAtDayLimits(ctx context.Context) (out []alert.Condition, err e
 	}
 	spent := map[string]map[string]compensate.Spent{}
 	told := map[string]bool{}
-	for _, w := range waiting {
+	for _, w := range slices.Backward(waiting) { // the oldest first: what comes after it waits, too
 		if spent[w.Action] == nil {
 			today, err := a.compensations.SpentToday(ctx, w.Action)
 			if err != nil {
