@@ -160,9 +160,8 @@ func TestStartWarns(t *testing.T) {
 		s.run(s.config(addPoints), deaf)
 		s.pay(4)
 		s.settled(4)
-		log := s.logs.String()
-		if !strings.Contains(log, "queue may drop messages") || !strings.Contains(log, "name="+s.dead) || !strings.Contains(log, "cannot ask the management API") {
-			t.Errorf("log:\n%s", log)
+		for _, want := range []string{"queue may drop messages", "name=" + s.dead, "cannot ask the management API"} {
+			testkit.Eventually(t, 30*time.Second, func() bool { return strings.Contains(s.logs.String(), want) }, "the log says %s", want)
 		}
 	})
 }
