@@ -63,7 +63,9 @@ func TestLetterIsRepairedByForm(t *testing.T) {
 	r := setupRepairs(t)
 	r.define(t, letterAction)
 	r.fail(t, "evt-9", points)
-	letter := fmt.Sprint(r.letters(t, r.operator(t), 1)["evt-9 "+points]["id"])
+	r.fail(t, "evt-9", legacy)
+	found := r.letters(t, r.operator(t), 2)
+	letter, other := fmt.Sprint(found["evt-9 "+points]["id"]), fmt.Sprint(found["evt-9 "+legacy]["id"])
 	operator, approver, viewer := r.signIn(t, access.Operator), r.signIn(t, access.Approver), r.signIn(t, access.Viewer)
 	page, form := "/letters/"+letter, "/compensations/new?letter="+letter
 	contains(t, r.get(t, operator, page), http.StatusOK, `href="`+form+`"`)
@@ -100,6 +102,7 @@ func TestLetterIsRepairedByForm(t *testing.T) {
 	r.work(t)
 	r.comesTo(t, id, compensate.Verified)
 	contains(t, r.get(t, viewer, page), http.StatusOK, `href="`+at+`">Compensated by `+name)
+	lacks(t, r.get(t, viewer, "/letters/"+other), `href="`+at+`"`) // whose effect is another
 }
 
 // The kill switch says who threw it and why; letting go takes an approver. Dead
