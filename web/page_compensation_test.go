@@ -91,7 +91,7 @@ func TestLetterIsRepairedByForm(t *testing.T) {
 		t.Fatalf("proposed at %q", at)
 	}
 	contains(t, r.get(t, operator, at), http.StatusOK, `href="`+page+`"`, "the points never came", "You asked for this")
-	contains(t, r.get(t, viewer, page), http.StatusOK, `href="`+at+`">`+name, "Waiting for approval")
+	contains(t, r.get(t, viewer, page), http.StatusOK, `href="`+at+`">Compensation `+name, "Awaiting approval")
 	contains(t, r.post(t, operator, "/compensations", values), http.StatusConflict, "This is being repaired")
 
 	c, err := r.Get(t.Context(), id)

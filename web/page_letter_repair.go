@@ -39,7 +39,7 @@ func letterRepairs(here locale.Locale, all []compensate.Row) []views.LetterRepai
 	links := make([]views.LetterRepair, len(all))
 	for i, r := range all {
 		id := strconv.FormatInt(r.ID, 10)
-		links[i] = views.LetterRepair{Href: "/compensations/" + id, Text: "C-" + id, State: compensationWord(r)}
+		links[i] = views.LetterRepair{Href: "/compensations/" + id, Text: here.Text("saga.compensation", "id", id), State: compensationWord(r)}
 		if r.State == compensate.Verified {
 			links[i].Text, links[i].State = here.Text("letter.compensated_by", "id", id), ""
 		}
