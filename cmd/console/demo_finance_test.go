@@ -105,8 +105,9 @@ func (d *desk) run(expression string) string {
 func (d *desk) leaves(before string) (path string) {
 	d.Helper()
 	testkit.Eventually(d, 30*time.Second, func() bool {
-		path = d.run(`document.readyState === "complete" ? location.pathname : ""`)
-		return path != "" && path != before
+		at, err := chromedp.Run(d.ctx, chromedp.Evaluate[string](`document.readyState === "complete" ? location.pathname : ""`))
+		path = at
+		return err == nil && path != "" && path != before // an error: the page is just being left
 	}, "the page is left: %s", before)
 	return path
 }
