@@ -44,6 +44,9 @@ func (s *step) start(ctx context.Context) (*time.Time, error) {
 		due = &now
 		return s.begin(ctx, tx)
 	})
+	if errors.Is(err, errSpent) {
+		due, err = s.tomorrow(ctx, now)
+	}
 	if err == nil && seen.end == NotNeeded && s.comp.BreakID != nil {
 		s.closeBreak(ctx)
 	}
@@ -126,7 +129,8 @@ func (s *step) lookAtLetter(ctx context.Context) (sight, error) {
 	return sight{}, nil
 }
 
-// mayStart takes what only one may have; otherwise it says when to ask again.
+// mayStart takes the turn and the event's claim; otherwise it says when to ask
+// again.
 func (s *step) mayStart(ctx context.Context, tx pgx.Tx) (*time.Time, error) {
 	now := s.c.Clock()
 	if s.action.missed(s.comp.DueAt, now) {
@@ -144,14 +148,18 @@ func (s *step) mayStart(ctx context.Context, tx pgx.Tx) (*time.Time, error) {
 			return nil, err
 		}
 	}
-	within, err := s.spend(ctx, tx)
-	if err != nil || within {
-		return nil, err
-	}
-	if err := dlq.ReleaseCompensation(ctx, tx, s.id); err != nil {
-		return nil, err
-	}
-	return s.later(ctx, tx, s.action.midnight(now), "limits.amount_per_day is used up; it starts tomorrow")
+	return nil, nil
+}
+
+// errSpent takes a start back that the day's limit does not allow.
+var errSpent = errors.New("compensate: the amount of the day is used up")
+
+func (s *step) tomorrow(ctx context.Context, now time.Time) (due *time.Time, err error) {
+	err = s.fenced(ctx, func(tx pgx.Tx) error {
+		due, err = s.later(ctx, tx, s.action.midnight(now), "limits.amount_per_day is used up; it starts tomorrow")
+		return err
+	})
+	return due, err
 }
 
 // claims reports whether the event is claimed. A replay claims it itself.
@@ -187,8 +195,9 @@ WHERE @limit::numeric IS NULL OR abs(@amount::numeric) <= @limit::numeric
 ON CONFLICT (action, day, currency) DO UPDATE SET amount = compensation_day.amount + excluded.amount, items = compensation_day.items + 1
 WHERE @limit::numeric IS NULL OR compensation_day.amount + excluded.amount <= @limit::numeric`
 
-// spend counts the amount to the action's day; false: it would be too much.
-func (s *step) spend(ctx context.Context, tx pgx.Tx) (bool, error) {
+// spend counts the amount to the action's day. All starts of the action meet in
+// its row, so it comes last in their transactions. Error: errSpent.
+func (s *step) spend(ctx context.Context, tx pgx.Tx) error {
 	var limit *string
 	if l := s.action.Limits.AmountPerDay; l != nil {
 		text := l.String()
@@ -197,9 +206,12 @@ func (s *step) spend(ctx context.Context, tx pgx.Tx) (bool, error) {
 	day := s.c.Clock().In(s.action.Zone).Format(time.DateOnly)
 	tag, err := tx.Exec(ctx, sqlSpend, pgx.NamedArgs{"action": s.action.Name, "day": day, "currency": s.comp.Currency, "amount": s.comp.Amount.String(), "limit": limit})
 	if err != nil {
-		return false, fmt.Errorf("count compensation %d to its day: %w", s.id, err)
+		return fmt.Errorf("count compensation %d to its day: %w", s.id, err)
 	}
-	return tag.RowsAffected() == 1, nil
+	if tag.RowsAffected() == 0 {
+		return errSpent
+	}
+	return nil
 }
 
 const (
@@ -231,7 +243,9 @@ func (s *step) begin(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("steps of compensation %d: %w", s.id, err)
 	}
 	if s.comp.BreakID != nil {
-		return reconcile.MarkCompensating(ctx, tx, access.System(), *s.comp.BreakID, s.id)
+		if err := reconcile.MarkCompensating(ctx, tx, access.System(), *s.comp.BreakID, s.id); err != nil {
+			return err
+		}
 	}
-	return nil
+	return s.spend(ctx, tx)
 }
