@@ -121,17 +121,17 @@ func resetPeak() error {
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
 // peakMemory is the most that was resident since resetPeak, in bytes.
-func peakMemory() (int64, error) { return peakOf("self") }
+func peakMemory() (int64, error) { return memoryOf("self", highWater) }
 
-// peakOf is the most that was ever resident of a process, in bytes.
-func peakOf(pid string) (int64, error) {
+// memoryOf reads a line of what Linux says of a process, in bytes.
+func memoryOf(pid string, line *regexp.Regexp) (int64, error) {
 	status, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
-		return 0, fmt.Errorf("read the peak of memory: %w", err)
+		return 0, fmt.Errorf("read the memory of a process: %w", err)
 	}
-	m := highWater.FindSubmatch(status)
+	m := line.FindSubmatch(status)
 	if m == nil {
-		return 0, fmt.Errorf("no VmHWM in /proc/%s/status", pid)
+		return 0, fmt.Errorf("no %s in /proc/%s/status", line, pid)
 	}
 	kb, err := strconv.ParseInt(string(m[1]), 10, 64)
 	return kb << 10, err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -267,12 +268,13 @@ func (e Env) compareLedgers(ctx context.Context, l *ledgers, beside *besideTool,
 		if err := resetPeak(); err != nil {
 			return rate{}, err
 		}
+		held := watchOwn("self")
 		r, found, err := l.compare(ctx, "my", "ledger", reconcile.PlanMerge)
+		peak = held()
 		if err != nil {
 			return rate{}, err
 		}
-		peak, err = peakMemory()
-		fmt.Fprintf(e.Out, "  ours %s, %d differences, peak %d MB\n", r.took.Round(10*time.Millisecond), found, peak>>20)
+		fmt.Fprintf(e.Out, "  ours %s, %d differences, at most %d MB of its own\n", r.took.Round(10*time.Millisecond), found, peak>>20)
 		return r, err
 	}
 	if beside.file == "" {
@@ -289,7 +291,7 @@ func (e Env) compareLedgers(ctx context.Context, l *ledgers, beside *besideTool,
 			return beside.rates[n], nil
 		}
 		beside.rates[n], beside.peaks[n] = r, memory
-		fmt.Fprintf(e.Out, "  %s %s, peak %d MB\n", filepath.Base(beside.file), r.took.Round(10*time.Millisecond), memory>>20)
+		fmt.Fprintf(e.Out, "  %s %s, at most %d MB of its own\n", filepath.Base(beside.file), r.took.Round(10*time.Millisecond), memory>>20)
 		return r, err
 	})
 	if err != nil {
@@ -332,7 +334,7 @@ func (l *ledgers) tool(ctx context.Context, file string) (rate, int64, error) {
 	if err := cmd.Start(); err != nil {
 		return rate{}, 0, err
 	}
-	peak := watchPeak(cmd.Process.Pid)
+	peak := watchOwn(strconv.Itoa(cmd.Process.Pid))
 	err := cmd.Wait()
 	took, memory := time.Since(began), peak()
 	switch text := out.String(); {
@@ -344,9 +346,12 @@ func (l *ledgers) tool(ctx context.Context, file string) (rate, int64, error) {
 	return rate{l.rows, took}, memory, nil
 }
 
-// watchPeak follows the memory of another process until peak is asked for: what
-// the system counts for a child begins with the memory of its parent.
-func watchPeak(pid int) (peak func() int64) {
+var ownMemory = regexp.MustCompile(`RssAnon:\s+(\d+) kB`)
+
+// watchOwn follows what a process holds for itself until peak is asked for, in
+// bytes. The files of its program, which the system keeps once for all, do not
+// count: ours is one program for everything.
+func watchOwn(pid string) (peak func() int64) {
 	done, most := make(chan struct{}), make(chan int64)
 	go func() {
 		tick := time.NewTicker(10 * time.Millisecond)
@@ -358,7 +363,7 @@ func watchPeak(pid int) (peak func() int64) {
 				most <- highest
 				return
 			case <-tick.C:
-				if now, err := peakOf(strconv.Itoa(pid)); err == nil { // it may have just ended
+				if now, err := memoryOf(pid, ownMemory); err == nil { // it may have just ended
 					highest = max(highest, now)
 				}
 			}
