@@ -189,9 +189,9 @@ func TestRunEndsAtItsLimit(t *testing.T) {
 func TestSlowSegmentKeepsItsLease(t *testing.T) {
 	t.Parallel()
 	o := openOffice(t, "")
-	o.define(slow("0.8"))
+	o.define(slow("4"))
 	o.consume("slow", "1.00", time.Minute)
-	o.runs.opts.Lease = 500 * time.Millisecond
+	o.runs.opts.Lease = 3 * time.Second
 	id := o.ask(0, 1)
 	var replicas errgroup.Group
 	for range 2 {
