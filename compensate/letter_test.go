@@ -256,6 +256,10 @@ func TestReplayEvent(t *testing.T) {
 	if err != nil || len(steps) != 1 || steps[0].Tries != 1 || !strings.Contains(text(steps[0].Why, ""), "under way") {
 		t.Errorf("steps %+v, %v", steps, err)
 	}
+	testkit.Eventually(t, time.Minute, func() bool { // or it would have been applied before
+		r, err := d.replays.Get(t.Context(), *comp.ReplayID)
+		return err == nil && r.Sent == 1
+	}, "the replay is sent")
 	d.exec("INSERT INTO effect VALUES ('pay-1', 100, $1)", noon.Add(2*time.Hour))
 	d.exec("INSERT INTO mq_consume_record VALUES ('pay-1', $1)", pointsGroup)
 	testkit.Eventually(t, 40*time.Second, func() bool {
