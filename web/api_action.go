@@ -144,14 +144,11 @@ func (s *Server) answerAction(c echo.Context) error {
 // itself, or takes that back.
 func (s *Server) apiActionTrust(trust bool) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if err := noQuery(c); err != nil {
+		by, err := commander(c)
+		if err != nil {
 			return err
 		}
-		var body reasonJSON
-		if err := decodeOptional(c, &body); err != nil {
-			return err
-		}
-		if err := s.Compensations.Actions.Trust(c.Request().Context(), actorBecause(c, body.Reason), c.Param("action"), trust); err != nil {
+		if err := s.Compensations.Actions.Trust(c.Request().Context(), by, c.Param("action"), trust); err != nil {
 			return err
 		}
 		return s.answerAction(c)

@@ -104,14 +104,14 @@ func (s *Server) apiAlertAcknowledge(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	var body reasonJSON
-	if err := decodeOptional(c, &body); err != nil {
+	by, err := commander(c)
+	if err != nil {
 		return err
 	}
 	if s.Alerts == nil {
 		return alert.ErrNoAlert
 	}
-	if err := s.Alerts.Acknowledge(c.Request().Context(), actorBecause(c, body.Reason), id); err != nil {
+	if err := s.Alerts.Acknowledge(c.Request().Context(), by, id); err != nil {
 		return fmt.Errorf("acknowledge alert %d: %w", id, err)
 	}
 	return c.NoContent(http.StatusNoContent)

@@ -292,11 +292,11 @@ func (s *Server) apiBreakUnexplain(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	var body reasonJSON
-	if err := decodeOptional(c, &body); err != nil {
+	by, err := commander(c)
+	if err != nil {
 		return err
 	}
-	if err := s.Reconcile.Breaks.Unexplain(c.Request().Context(), actorBecause(c, body.Reason), id); err != nil {
+	if err := s.Reconcile.Breaks.Unexplain(c.Request().Context(), by, id); err != nil {
 		return err
 	}
 	return s.answerBreak(c, id)

@@ -70,14 +70,11 @@ func (s *Server) answerChecks(c echo.Context) error {
 
 // apiChecksRun looks at everything and answers with what was found.
 func (s *Server) apiChecksRun(c echo.Context) error {
-	if err := noQuery(c); err != nil {
+	by, err := commander(c)
+	if err != nil {
 		return err
 	}
-	var body reasonJSON
-	if err := decodeOptional(c, &body); err != nil {
-		return err
-	}
-	if err := s.runChecks(c, actorBecause(c, body.Reason)); err != nil {
+	if err := s.runChecks(c, by); err != nil {
 		return err
 	}
 	return s.answerChecks(c)

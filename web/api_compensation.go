@@ -344,18 +344,15 @@ func orNull(raw json.RawMessage) json.RawMessage {
 // apiCompensationAct runs one command on one compensation and answers with it.
 func (s *Server) apiCompensationAct(act compensationAct) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if err := noQuery(c); err != nil {
-			return err
-		}
 		id, err := numberID(c, 64)
 		if err != nil {
 			return err
 		}
-		var body reasonJSON
-		if err := decodeOptional(c, &body); err != nil {
+		by, err := commander(c)
+		if err != nil {
 			return err
 		}
-		if err := act(c.Request().Context(), actorBecause(c, body.Reason), id); err != nil {
+		if err := act(c.Request().Context(), by, id); err != nil {
 			return err
 		}
 		return s.answerCompensation(c, id)

@@ -195,14 +195,11 @@ func (s *Server) answerSwitch(c echo.Context) error {
 
 func (s *Server) apiSwitchTo(flip func(context.Context, access.Actor) error) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if err := noQuery(c); err != nil {
+		by, err := commander(c)
+		if err != nil {
 			return err
 		}
-		var body reasonJSON
-		if err := decodeOptional(c, &body); err != nil {
-			return err
-		}
-		if err := flip(c.Request().Context(), actorBecause(c, body.Reason)); err != nil {
+		if err := flip(c.Request().Context(), by); err != nil {
 			return err
 		}
 		return s.answerSwitch(c)

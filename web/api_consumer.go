@@ -118,18 +118,15 @@ func (s *Server) answerConsumer(c echo.Context, name string) error {
 // replicas obey a moment later.
 func (s *Server) apiConsumerAct(act func(context.Context, access.Actor, string) error) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if err := noQuery(c); err != nil {
-			return err
-		}
 		name, err := groupName(c)
 		if err != nil {
 			return err
 		}
-		var body reasonJSON
-		if err := decodeOptional(c, &body); err != nil {
+		by, err := commander(c)
+		if err != nil {
 			return err
 		}
-		if err := act(c.Request().Context(), actorBecause(c, body.Reason), name); err != nil {
+		if err := act(c.Request().Context(), by, name); err != nil {
 			return fmt.Errorf("command consumer group: %w", err)
 		}
 		return s.answerConsumer(c, name)

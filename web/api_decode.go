@@ -11,6 +11,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/labstack/echo/v4"
+
+	"oncemore/internal/access"
 )
 
 // decode reads a JSON object strictly: names as spelled, each once, none that is
@@ -33,6 +35,24 @@ func decodeOptional(c echo.Context, into any) error {
 		return err
 	}
 	return decodeBytes(body, into)
+}
+
+// reasonJSON is the body of a command.
+type reasonJSON struct {
+	Reason string `json:"reason"`
+}
+
+// commander reads a command that takes nothing but a reason, which may be left
+// out: who gives it, and why.
+func commander(c echo.Context) (access.Actor, error) {
+	if err := noQuery(c); err != nil {
+		return access.Actor{}, err
+	}
+	var body reasonJSON
+	if err := decodeOptional(c, &body); err != nil {
+		return access.Actor{}, err
+	}
+	return actorBecause(c, body.Reason), nil
 }
 
 func jsonBody(c echo.Context) ([]byte, error) {

@@ -129,9 +129,6 @@ func (s *Server) apiOutboxCommands(c echo.Context) error {
 // apiOutboxAct runs one command on one row and answers with it as it stands now.
 func (s *Server) apiOutboxAct(act outboxCommand) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if err := noQuery(c); err != nil {
-			return err
-		}
 		box, err := s.outboxOf(c)
 		if err != nil {
 			return err
@@ -140,11 +137,11 @@ func (s *Server) apiOutboxAct(act outboxCommand) echo.HandlerFunc {
 		if err != nil {
 			return err
 		}
-		var body reasonJSON
-		if err := decodeOptional(c, &body); err != nil {
+		by, err := commander(c)
+		if err != nil {
 			return err
 		}
-		command, err := act(c.Request().Context(), actorBecause(c, body.Reason), box.Name(), id)
+		command, err := act(c.Request().Context(), by, box.Name(), id)
 		if err != nil {
 			return fmt.Errorf("outbox row %d: %w", id, err)
 		}
@@ -154,14 +151,11 @@ func (s *Server) apiOutboxAct(act outboxCommand) echo.HandlerFunc {
 
 func (s *Server) apiOutboxDecide(approve bool) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if err := noQuery(c); err != nil {
+		by, err := commander(c)
+		if err != nil {
 			return err
 		}
-		var body reasonJSON
-		if err := decodeOptional(c, &body); err != nil {
-			return err
-		}
-		command, err := s.decideOutbox(c, body.Reason, approve)
+		command, err := s.decideOutbox(c, by.Reason, approve)
 		if err != nil {
 			return err
 		}

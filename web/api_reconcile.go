@@ -226,18 +226,15 @@ func (s *Server) apiJob(c echo.Context) error {
 // apiJobPause stops a job's schedule, or lets it go on.
 func (s *Server) apiJobPause(paused bool) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if err := noQuery(c); err != nil {
-			return err
-		}
 		name, err := jobName(c)
 		if err != nil {
 			return err
 		}
-		var body reasonJSON
-		if err := decodeOptional(c, &body); err != nil {
+		by, err := commander(c)
+		if err != nil {
 			return err
 		}
-		if err := s.Reconcile.Jobs.Pause(c.Request().Context(), actorBecause(c, body.Reason), name, paused); err != nil {
+		if err := s.Reconcile.Jobs.Pause(c.Request().Context(), by, name, paused); err != nil {
 			return err
 		}
 		return c.NoContent(http.StatusNoContent)

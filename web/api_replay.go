@@ -232,26 +232,18 @@ func (s *Server) apiReplayRefused(c echo.Context) error {
 	return answer(c, http.StatusOK, listOf(found.Items, found.Next, refusalOf(localeOf(c))))
 }
 
-// reasonJSON is the body of a command.
-type reasonJSON struct {
-	Reason string `json:"reason"`
-}
-
 // apiReplayAct runs one command on one replay and answers with the replay.
 func (s *Server) apiReplayAct(act func(context.Context, access.Actor, int64) error) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if err := noQuery(c); err != nil {
-			return err
-		}
 		id, err := numberID(c, 64)
 		if err != nil {
 			return err
 		}
-		var body reasonJSON
-		if err := decodeOptional(c, &body); err != nil {
+		by, err := commander(c)
+		if err != nil {
 			return err
 		}
-		if err := act(c.Request().Context(), actorBecause(c, body.Reason), id); err != nil {
+		if err := act(c.Request().Context(), by, id); err != nil {
 			return fmt.Errorf("replay %d: %w", id, err)
 		}
 		return s.answerReplay(c, id)

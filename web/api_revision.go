@@ -241,19 +241,16 @@ type parkedJSON struct {
 
 // apiUnpark allows a parked letter to be replayed again.
 func (s *Server) apiUnpark(c echo.Context) error {
-	if err := noQuery(c); err != nil {
-		return err
-	}
 	id, err := letterID(c)
 	if err != nil {
 		return err
 	}
-	var body reasonJSON
-	if err := decodeOptional(c, &body); err != nil {
+	by, err := commander(c)
+	if err != nil {
 		return err
 	}
 	ctx := c.Request().Context()
-	if err := s.Replays.Unpark(ctx, actorBecause(c, body.Reason), id); err != nil {
+	if err := s.Replays.Unpark(ctx, by, id); err != nil {
 		return fmt.Errorf("letter %s: %w", id, err)
 	}
 	parked, n, err := s.Replays.Parked(ctx, id)

@@ -47,14 +47,11 @@ func (s *Server) apiSagas(c echo.Context) error {
 // apiStepAct runs a command on one step: the path names its number and direction.
 func (s *Server) apiStepAct(act stepAct) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if err := noQuery(c); err != nil {
+		by, err := commander(c)
+		if err != nil {
 			return err
 		}
-		var body reasonJSON
-		if err := decodeOptional(c, &body); err != nil {
-			return err
-		}
-		id, err := s.actOnStep(c, act, body.Reason)
+		id, err := s.actOnStep(c, act, by.Reason)
 		if err != nil {
 			return err
 		}

@@ -54,14 +54,23 @@ func (s *Server) compensationDo(act compensationAct) echo.HandlerFunc {
 
 // afterCompensation shows the compensation: anew, or with what was wrong.
 func (s *Server) afterCompensation(c echo.Context, id int64, reason string, err error) error {
+	return after(c, "/compensations/"+strconv.FormatInt(id, 10), s.showCompensation, reason, err)
+}
+
+// afterSaga is afterCompensation on the page of its steps.
+func (s *Server) afterSaga(c echo.Context, id int64, reason string, err error) error {
+	return after(c, "/sagas/"+strconv.FormatInt(id, 10), s.showSaga, reason, err)
+}
+
+func after(c echo.Context, page string, show func(echo.Context, refused) error, reason string, err error) error {
 	if err == nil {
-		return c.Redirect(http.StatusSeeOther, "/compensations/"+strconv.FormatInt(id, 10))
+		return c.Redirect(http.StatusSeeOther, page)
 	}
 	was, ok := compensationRefusal(localeOf(c), err, reason)
 	if !ok {
 		return err
 	}
-	return s.showCompensation(c, was)
+	return show(c, was)
 }
 
 // compensationApprove is bound to what was shown: the form carries its hash.
@@ -126,17 +135,6 @@ func (s *Server) sagaCancel(c echo.Context) error {
 		return err
 	}
 	return s.afterSaga(c, id, reason, s.Compensations.Cancel(c.Request().Context(), actorBecause(c, reason), id))
-}
-
-func (s *Server) afterSaga(c echo.Context, id int64, reason string, err error) error {
-	if err == nil {
-		return c.Redirect(http.StatusSeeOther, "/sagas/"+strconv.FormatInt(id, 10))
-	}
-	was, ok := compensationRefusal(localeOf(c), err, reason)
-	if !ok {
-		return err
-	}
-	return s.showSaga(c, was)
 }
 
 // registerCompensationPages registers repairs, sagas and approvals.

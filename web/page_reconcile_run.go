@@ -373,12 +373,7 @@ func (s *Server) refuseFinance(c echo.Context, from, reason string, err error) e
 	if !ok {
 		return err
 	}
-	was.Reason = reason
-	shown, pageErr := s.again(c, from, was)
-	if !shown {
-		return err
-	}
-	return pageErr
+	return s.refuseAs(c, from, reason, was, err)
 }
 
 func runTabs(here locale.Locale, q runQuery, figures []reconcile.RunFigure) []ui.Tab {

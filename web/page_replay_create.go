@@ -83,6 +83,11 @@ func (s *Server) refuse(c echo.Context, from, reason string, err error) error {
 	if !ok {
 		return err
 	}
+	return s.refuseAs(c, from, reason, was, err)
+}
+
+// refuseAs is refuse where what was wrong has its words already.
+func (s *Server) refuseAs(c echo.Context, from, reason string, was refused, err error) error {
 	was.Reason = reason
 	shown, pageErr := s.again(c, from, was)
 	if !shown {
