@@ -185,20 +185,12 @@ const sqlFenceStep = `
 UPDATE replay SET version = version + 1, lease_until = now() + @lease::interval
 WHERE id = @id AND epoch = @epoch RETURNING state`
 
-// sqlByIndex makes the other statements of a transaction or batch find rows by
-// index. The tables of replays fill from nothing within minutes, and a plan that was
-// made while they were empty reads all of them for each row.
-const sqlByIndex = `SELECT set_config('enable_seqscan', 'off', true)`
-
 // fenced runs do in a transaction that fails with errFenced when another step
 // has taken over. It holds the replay's row, so commands wait for it.
 func (s *step) fenced(ctx context.Context, do func(tx pgx.Tx, state ReplayState) error) error {
 	return pgx.BeginFunc(ctx, s.r.pool, func(tx pgx.Tx) error {
 		var state ReplayState
-		b := &pgx.Batch{}
-		b.Queue(sqlByIndex)
-		b.Queue(sqlFenceStep, pgx.NamedArgs{"id": s.id, "epoch": s.epoch, "lease": s.r.opts.Lease}).QueryRow(func(row pgx.Row) error { return row.Scan(&state) })
-		err := tx.SendBatch(ctx, b).Close()
+		err := tx.QueryRow(ctx, sqlFenceStep, pgx.NamedArgs{"id": s.id, "epoch": s.epoch, "lease": s.r.opts.Lease}).Scan(&state)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errFenced
 		}
