@@ -20,12 +20,13 @@ import (
 )
 
 const (
-	pageUsers    = 20
-	pageRequests = 500                    // of all users together, for one kind of page
-	pageThink    = 250 * time.Millisecond // on average, between an answer and the next request
-	pageGoal     = 50                     // ms, 99th percentile
-	pageSlowGoal = 300                    // where no index helps
-	pagesMemory  = 300                    // MB
+	pageUsers     = 20
+	pageRequests  = 500                    // of all users together, for one kind of page
+	pageThink     = 250 * time.Millisecond // on average, between an answer and the next request
+	pageGoal      = 50                     // ms, 99th percentile
+	pageSlowGoal  = 300                    // where no index helps
+	pageLargeGoal = 1000                   // a fault of a hundred thousand letters and more
+	pagesMemory   = 300                    // MB
 )
 
 // Open serves a console's pages on a database until stop, and says where, and who
@@ -38,7 +39,7 @@ type Site struct{ URL, User, Password string }
 // sample is one letter from which filters are made.
 type sample struct {
 	ID, Source, Group, Class, Dialect, Event string
-	Fault                                    int32
+	Fault, LargestFault                      int32
 }
 
 // page is one kind of page: its address for a letter of the sample.
@@ -71,6 +72,7 @@ var pageKinds = []page{
 	{"letters_by_event", pageGoal, func(s sample) string { return filtered("event_id", s.Event) }},
 	{"letter", pageGoal, func(s sample) string { return "/letters/" + s.ID }},
 	{"fault", pageGoal, func(s sample) string { return fmt.Sprintf("/faults/%d", s.Fault) }},
+	{"largest_fault", pageLargeGoal, func(s sample) string { return fmt.Sprintf("/faults/%d", s.LargestFault) }},
 	{"letters_by_verdict", pageSlowGoal, func(sample) string { return filtered("verdict", "unprotected", "state", "open") }},
 	{"letters_by_attempts", pageSlowGoal, func(sample) string { return filtered("attempts_min", "5", "state", "open") }},
 	{"letters_by_owner", pageSlowGoal, func(sample) string { return filtered("owner", "none", "state", "open") }},
@@ -136,7 +138,8 @@ func (e Env) emptyPage(ctx context.Context, client *http.Client, base string) er
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 const sqlSamples = `
-select d.id::text, s.name, g.name, c.name, n.name, d.event_id, d.fault_id
+select d.id::text, s.name, g.name, c.name, n.name, d.event_id, d.fault_id,
+  (select id from fault order by open_n + replaying_n + resolved_n + discarded_n desc, id limit 1)
 from dead_letter d tablesample bernoulli (0.5) join letter_source s on s.id = d.source_id join letter_name g on g.id = d.group_id
 join letter_name c on c.id = d.class_id join letter_name n on n.id = d.dialect_id limit 2000`
 
