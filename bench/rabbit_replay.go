@@ -77,7 +77,7 @@ func (e Env) queueReplay(ctx context.Context, management string, work Work) (r r
 	}
 	stop := background(ctx, func(ctx context.Context) error { return work(ctx, pool, replays) })
 	defer stop()
-	return timeQueueReplay(ctx, replays)
+	return timeQueueReplay(ctx, pool, replays)
 }
 
 func drainQueue(ctx context.Context, pool *pgxpool.Pool, cluster *dlq.Cluster, queue string, groups dlq.GroupBook) error {
@@ -121,21 +121,22 @@ func queueReplays(pool *pgxpool.Pool, cluster *dlq.Cluster, groups dlq.GroupBook
 		ApprovalSize: queueLetters, Dialects: dialects, Log: slog.New(slog.DiscardHandler)})
 }
 
+const sqlReplaySent = `SELECT waiting = 0 AND sent = total FROM replay WHERE id = $1`
+
 // timeQueueReplay plans a replay of everything, and measures it from its start.
-func timeQueueReplay(ctx context.Context, replays *dlq.Replays) (rate, error) {
+// What a page asks for while it runs is not part of it.
+func timeQueueReplay(ctx context.Context, pool *pgxpool.Pool, replays *dlq.Replays) (rate, error) {
 	actor := access.Actor{User: "bench", Role: access.Operator, Via: "bench", Reason: "measured"}
 	plan, err := replays.Plan(ctx, actor, dlq.PlanRequest{Selection: dlq.Selection{Filter: &dlq.LetterFilter{State: dlq.Open}}, Target: dlq.ToGroup})
 	if err != nil {
 		return rate{}, err
 	}
 	var now dlq.Replay
-	reach := func(ok func() bool) error {
-		return untilEvery(ctx, rabbitAskEvery, func() (bool, error) {
-			now, err = replays.Get(ctx, plan.ID)
-			return err == nil && ok(), err
-		})
-	}
-	if err := reach(func() bool { return now.State == dlq.Planned }); err != nil {
+	err = until(ctx, func() (bool, error) {
+		now, err = replays.Get(ctx, plan.ID)
+		return now.State == dlq.Planned, err
+	})
+	if err != nil {
 		return rate{}, err
 	}
 	if now.Total != queueLetters {
@@ -145,7 +146,11 @@ func timeQueueReplay(ctx context.Context, replays *dlq.Replays) (rate, error) {
 		return rate{}, err
 	}
 	began := time.Now()
-	if err := reach(func() bool { return now.Waiting == 0 && now.Sent == queueLetters }); err != nil {
+	err = untilEvery(ctx, rabbitAskEvery, func() (sent bool, err error) {
+		err = pool.QueryRow(ctx, sqlReplaySent, plan.ID).Scan(&sent)
+		return sent, err
+	})
+	if err != nil {
 		return rate{}, err
 	}
 	return rate{queueLetters, time.Since(began)}, nil

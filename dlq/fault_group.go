@@ -120,8 +120,9 @@ var tabStates = map[FaultTab]State{TabOpen: Open, TabReplaying: Replaying, TabRe
 
 const sqlSampleBodies = `
 SELECT d.id, s.broker, s.name, coalesce(c.name, ''), d.error_message, b.key, b.value, b.headers
-FROM unnest(@ids::uuid[]) u(id) JOIN dead_letter d ON d.id = u.id JOIN dead_letter_body b ON b.id = d.id
+FROM dead_letter d JOIN dead_letter_body b ON b.id = d.id
 JOIN letter_source s ON s.id = d.source_id LEFT JOIN letter_name c ON c.id = d.class_id
+WHERE d.id = ANY(@ids)
 ORDER BY d.id DESC`
 
 // groupSample reads the newest letters of the filter.

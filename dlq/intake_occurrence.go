@@ -252,8 +252,8 @@ FROM (
   SELECT x.*, coalesce(x.failed_at >= l.failed_at, true) AS latest
   FROM unnest(@ids::uuid[], @counts::int[], @states::smallint[], @failed::timestamptz[], @attempts::int[], @classes::int[], @messages::text[])
     x(id, n, state, failed_at, attempts, class, message)
-  JOIN dead_letter l ON l.id = x.id) u
-WHERE d.id = u.id`
+  JOIN dead_letter l ON l.id = x.id AND l.id = ANY(@ids)) u
+WHERE d.id = u.id AND d.id = ANY(@ids)`
 
 func (o *occurrences) updateLetters(ctx context.Context, tx pgx.Tx, list []occurrence) error {
 	byLetter := map[*heldLetter][]occurrence{}

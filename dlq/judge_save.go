@@ -19,9 +19,9 @@ WITH u AS (SELECT * FROM unnest(@ids::uuid[], @verdicts::smallint[], @at::timest
 k AS MATERIALIZED (
   SELECT d.id, d.fault_id, d.state, d.verdict AS was, u.verdict, u.at
   FROM dead_letter d JOIN u ON u.id = d.id
-  WHERE d.verdict_at IS NULL OR d.verdict_at <= u.at
+  WHERE d.id = ANY(@ids) AND (d.verdict_at IS NULL OR d.verdict_at <= u.at)
   ORDER BY d.id FOR NO KEY UPDATE OF d),
-w AS (UPDATE dead_letter d SET verdict = k.verdict, verdict_at = k.at FROM k WHERE d.id = k.id)
+w AS (UPDATE dead_letter d SET verdict = k.verdict, verdict_at = k.at FROM k WHERE d.id = k.id AND d.id = ANY(@ids))
 INSERT INTO fault_delta (fault_id, state, verdict, n)
 SELECT k.fault_id, k.state, s.verdict, sum(s.n)
 FROM k CROSS JOIN LATERAL (VALUES (k.was, -1), (k.verdict, 1)) s(verdict, n)

@@ -15,7 +15,7 @@ import (
 // it came: columns are cheap, bytes are not.
 type budgets struct{ columns, bytes time.Duration }
 
-var usualBudgets = budgets{columns: 250 * time.Millisecond, bytes: 1500 * time.Millisecond}
+var usualBudgets = budgets{columns: 150 * time.Millisecond, bytes: 1500 * time.Millisecond}
 
 // comparing walks the letters of a query in one direction and keeps those that
 // the rest of the filter holds for.

@@ -267,7 +267,7 @@ UPDATE dead_letter d SET
   flags = (d.flags & ~(@differs::int | @future::int)) | u.flags,
   event_time = u.event_time
 FROM unnest(@ids::uuid[], @flags::int[], @times::timestamptz[]) AS u(id, flags, event_time)
-WHERE d.id = u.id`
+WHERE d.id = u.id AND d.id = ANY(@ids)`
 
 // save keeps what was learnt of originals that are there.
 func (o *Origins) save(ctx context.Context, found map[uuid.UUID]Original) error {

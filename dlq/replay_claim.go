@@ -184,7 +184,7 @@ const sqlMarkReplaying = `
 WITH moved AS (
   UPDATE dead_letter d SET state = 2, state_at = now(), replay_count = replay_count + 1
   FROM unnest(@ids::uuid[], @was::smallint[]) u(id, was)
-  WHERE d.id = u.id AND d.state = u.was RETURNING d.fault_id, d.verdict, u.was)
+  WHERE d.id = u.id AND d.id = ANY(@ids) AND d.state = u.was RETURNING d.fault_id, d.verdict, u.was)
 INSERT INTO fault_delta (fault_id, state, verdict, n)
 SELECT m.fault_id, s.state, m.verdict, s.sign * count(*)
 FROM moved m CROSS JOIN LATERAL (VALUES (m.was, -1), (2::smallint, 1)) s(state, sign)

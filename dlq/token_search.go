@@ -77,11 +77,10 @@ func (w *comparing) tokenHits(ctx context.Context, lower, upper uuid.UUID) ([]uu
 // sqlHits reads what hits are compared by. The rest of the filter is in it.
 const sqlHits = `
 SELECT d.id, d.event_id, d.event_id_alt, c.name, d.error_message, b.key, b.value, b.headers
-FROM unnest(@ids::uuid[]) u(id)
-JOIN dead_letter d ON d.id = u.id
+FROM dead_letter d
 LEFT JOIN dead_letter_body b ON b.id = d.id
 LEFT JOIN letter_name c ON c.id = d.class_id
-WHERE (%s)
+WHERE d.id = ANY(@ids) AND (%s)
 ORDER BY d.id %s`
 
 // compareHits compares hits with the letters themselves: a hash may be another

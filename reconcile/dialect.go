@@ -1,6 +1,9 @@
 package reconcile
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // dialect is the SQL of a database.
 type dialect int
@@ -84,34 +87,41 @@ func (d dialect) sentCurrency(c column) string {
 // ordered selects a side's rows in the order of their keys. Rows that lack a
 // part of it are left out: they are counted apart.
 func (d dialect) ordered(query string, s shape, kinds []kind) string {
-	var columns, order, present []string
+	var columns, order []string
 	for i, c := range s.key {
 		columns = append(columns, d.part(c, kinds[i]))
 		order = append(order, d.order(c, kinds[i]))
-		present = append(present, "side."+d.quote(c.name)+" is not null")
 	}
+	present, _ := d.keys(s)
 	return "select " + strings.Join(columns, ", ") + ", " + d.amount(s.amount) + ", " + d.sentCurrency(s.currency) + ", side." + d.quote(s.time.name) +
-		" from (" + query + ") side where " + strings.Join(present, " and ") + " order by " + strings.Join(order, ", ")
+		" from (" + query + ") side where " + present + " order by " + strings.Join(order, ", ")
 }
 
-// totals sums a side up per currency, rows without a key apart.
+// totals sums a side up per currency.
 func (d dialect) totals(query string, s shape) string {
+	return "select " + d.currency(s.currency) + ", " + d.sums(s, "") + " from (" + query + ") side group by 1"
+}
+
+// sums counts and adds up the rows that have a key, and apart those that lack a
+// part of it: four columns, as Tally.control reads them. among begins a condition
+// of all of them; empty: none. A planner knows how many currencies there are, and
+// would sort all rows were they grouped by their keys as well.
+func (d dialect) sums(s shape, among string) string {
+	present, missing := d.keys(s)
 	amount := "null"
 	if s.amount.name != "" {
-		amount = "sum(side." + d.quote(s.amount.name) + ")"
-		if d == postgres {
-			amount += "::text"
-		}
+		amount = "side." + d.quote(s.amount.name)
 	}
-	return "select " + d.currency(s.currency) + ", " + d.keyless(s) + ", count(*), " + amount +
-		" from (" + query + ") side group by 1, 2"
+	column := "count(case when %[1]s%[2]s then 1 end), sum(case when %[1]s%[2]s then %[3]s end)"
+	return fmt.Sprintf(column, among, present, amount) + ", " + fmt.Sprintf(column, among, missing, amount)
 }
 
-// keyless writes 1 for a row that lacks a part of its key.
-func (d dialect) keyless(s shape) string {
-	var missing []string
+// keys are the conditions that a row has its whole key, and that it has not.
+func (d dialect) keys(s shape) (present, missing string) {
+	var has, lacks []string
 	for _, c := range s.key {
-		missing = append(missing, "side."+d.quote(c.name)+" is null")
+		name := "side." + d.quote(c.name)
+		has, lacks = append(has, name+" is not null"), append(lacks, name+" is null")
 	}
-	return "case when " + strings.Join(missing, " or ") + " then 1 else 0 end"
+	return strings.Join(has, " and "), "(" + strings.Join(lacks, " or ") + ")"
 }

@@ -66,49 +66,43 @@ func (c *comparison) wide(core interval) interval {
 func (s *openSide) sumUpWide(ctx context.Context, state snapshot, core, wide interval, t *Tally) (rows int64, err error) {
 	var st bound
 	query := s.windowed(&st, s.shape.time, wide)
-	place := "case when " + s.within(&st, core) + " then 'core' when " + s.within(&st, wide) + " then 'edge' else 'outside' end"
-	amount := "null::text"
-	if s.shape.amount.name != "" {
-		amount = "sum(side." + postgres.quote(s.shape.amount.name) + ")::text"
-	}
-	st.text = "select " + postgres.currency(s.shape.currency) + ", " + postgres.keyless(s.shape) + ", count(*), " + amount + ", " + place +
-		" from (" + query + ") side group by 1, 2, 5"
+	present, _ := postgres.keys(s.shape)
+	st.text = "select " + postgres.currency(s.shape.currency) + ", " + postgres.sums(s.shape, s.within(&st, core)+" and ") +
+		", count(case when " + present + " then 1 end), count(case when " + s.within(&st, wide) + " then null else 1 end)" +
+		" from (" + query + ") side group by 1"
 	err = state.texts(ctx, st, func(v []*string) error {
-		if *v[4] == "outside" {
+		if *v[6] != "0" {
 			return fmt.Errorf("%s: %w", s.Pos, errIgnoresWindow)
 		}
-		if *v[1] == "0" {
-			n, err := strconv.ParseInt(*v[2], 10, 64)
-			if err != nil {
-				return err
-			}
-			rows += n
+		n, err := strconv.ParseInt(*v[5], 10, 64)
+		if err != nil {
+			return err
 		}
-		if *v[4] == "edge" {
-			return nil
-		}
+		rows += n
 		return t.control(s.party, v)
 	})
 	return rows, err
 }
 
-// control books a row of control totals.
+// control books a currency's control totals: rows with a key and their amount,
+// and the same of rows without.
 func (t *Tally) control(p Party, v []*string) error {
-	n, err := strconv.ParseInt(*v[2], 10, 64)
-	if err != nil {
-		return err
-	}
-	total := Total{Rows: n}
-	if v[3] != nil {
-		if total.Amount, err = ParseAmount(*v[3]); err != nil {
+	for i, into := range []map[string]Total{t.Control[p], t.Keyless[p]} {
+		rows, amount := v[1+2*i], v[2+2*i]
+		n, err := strconv.ParseInt(*rows, 10, 64)
+		if err != nil {
 			return err
 		}
+		total := Total{Rows: n}
+		if amount != nil {
+			if total.Amount, err = ParseAmount(*amount); err != nil {
+				return err
+			}
+		}
+		if n > 0 {
+			into[*v[0]] = total
+		}
 	}
-	if *v[1] == "1" {
-		t.Keyless[p][*v[0]] = total
-		return nil
-	}
-	t.Control[p][*v[0]] = total
 	return nil
 }
 
@@ -125,17 +119,17 @@ func (s *openSide) within(st *bound, core interval) string {
 // window. The window's parameters follow those that st has.
 func (s *openSide) keyed(c *comparison, st *bound, core, wide interval) string {
 	text := s.windowed(st, s.shape.time, wide)
-	var columns, present []string
+	var columns []string
 	for i, k := range s.shape.key {
 		columns = append(columns, fmt.Sprintf("%s k%d", postgres.part(k, c.kinds[i]), i))
-		present = append(present, "side."+postgres.quote(k.name)+" is not null")
 	}
+	present, _ := postgres.keys(s.shape)
 	amount := "1"
 	if s.shape.amount.name != "" {
 		amount = "side." + postgres.quote(s.shape.amount.name)
 	}
 	return "select " + strings.Join(columns, ", ") + ", " + amount + " amount, " + c.joinedCurrency(s) + " currency, (" + s.within(st, core) + ") inside" +
-		" from (" + text + ") side where " + strings.Join(present, " and ")
+		" from (" + text + ") side where " + present
 }
 
 // joinedCurrency leaves a currency its type where both sides have the same: a
