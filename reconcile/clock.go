@@ -3,6 +3,7 @@ package reconcile
 import (
 	"errors"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -94,14 +95,23 @@ func readAs(wall int64, zone *time.Location) time.Time {
 	return time.Date(w.Year(), w.Month(), w.Day(), w.Hour(), w.Minute(), w.Second(), w.Nanosecond(), zone)
 }
 
-// names keeps one string for each of few values.
-type names map[string]string
+// names keeps one string for each of few values. The padding of a CHAR, which
+// PostgreSQL sends, is none of it.
+type names struct {
+	of     map[string]string
+	padded bool
+}
 
-func (n names) of(b []byte) string {
-	if s, ok := n[string(b)]; ok {
+func namesOf(c column) names { return names{map[string]string{}, c.declared == "bpchar"} }
+
+func (n names) name(b []byte) string {
+	if s, ok := n.of[string(b)]; ok {
 		return s
 	}
 	s := string(b)
-	n[s] = s
+	if n.padded {
+		s = strings.TrimRight(s, " ")
+	}
+	n.of[string(b)] = s
 	return s
 }

@@ -136,7 +136,7 @@ func (s mysqlSnapshot) scan(ctx context.Context, st bound, sh shape, kinds []kin
 	for i := range cells {
 		into[i] = &cells[i]
 	}
-	clock, currencies := wallClock(sh.time, zone), names{}
+	clock, currencies := wallClock(sh.time, zone), namesOf(sh.currency)
 	var r record
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
@@ -148,7 +148,7 @@ func (s mysqlSnapshot) scan(ctx context.Context, st bound, sh shape, kinds []kin
 				return err
 			}
 		}
-		r.amount, r.currency = cells[n].bytes(), currencies.of(cells[n+1].bytes())
+		r.amount, r.currency = cells[n].bytes(), currencies.name(cells[n+1].bytes())
 		if r.at, err = mysqlInstant(cells[n+2].value, clock); err != nil {
 			return err
 		}

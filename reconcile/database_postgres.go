@@ -79,10 +79,11 @@ func (postgresReader) instant(at time.Time, c column, zone *time.Location) any {
 }
 
 // Sorts and joins are fastest in parts that fit a processor's cache. Compiling a
-// statement that runs once costs more than it saves.
+// statement that runs once costs more than it saves. A session takes one core of
+// the business: what runs side by side has sessions of its own.
 const sqlPostgresSnapshot = `
 SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = '5s'; SET LOCAL work_mem = '4MB';
-SET LOCAL jit = off; SET LOCAL timezone = 'UTC'`
+SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off; SET LOCAL timezone = 'UTC'`
 
 func (r postgresReader) snapshot(ctx context.Context, l Limits, read func(snapshot) error) error {
 	return r.enter(ctx, l, "", read)
@@ -93,7 +94,7 @@ func (r postgresReader) snapshot(ctx context.Context, l Limits, read func(snapsh
 func (r postgresReader) enter(ctx context.Context, l Limits, exported string, read func(snapshot) error) error {
 	settings := fmt.Sprintf(sqlPostgresSnapshot, l.Statement.Milliseconds())
 	if exported != "" {
-		settings = "SET TRANSACTION SNAPSHOT '" + exported + "'; SET LOCAL max_parallel_workers_per_gather = 0;" + settings
+		settings = "SET TRANSACTION SNAPSHOT '" + exported + "';" + settings
 	}
 	opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	return pgx.BeginTxFunc(ctx, r.pool, opts, func(tx pgx.Tx) error {
@@ -109,8 +110,7 @@ type postgresSnapshot struct {
 	tx   pgx.Tx
 }
 
-// beside opens a second session that sees the same state. It takes no more than
-// one core from what the first one does.
+// beside opens a second session that sees the same state.
 func (s postgresSnapshot) beside(ctx context.Context, l Limits, read func(snapshot) error) error {
 	var exported string
 	if err := s.tx.QueryRow(ctx, "SELECT pg_export_snapshot()").Scan(&exported); err != nil {
@@ -139,7 +139,7 @@ func (s postgresSnapshot) scan(ctx context.Context, st bound, sh shape, kinds []
 	}
 	defer rows.Close()
 	clock := wallClock(sh.time, zone)
-	currencies := names{}
+	currencies := namesOf(sh.currency)
 	var r record
 	for rows.Next() {
 		raw := rows.RawValues()
@@ -148,7 +148,7 @@ func (s postgresSnapshot) scan(ctx context.Context, st bound, sh shape, kinds []
 			r.key = appendPostgres(r.key, k, raw[i])
 		}
 		n := len(kinds)
-		r.amount, r.currency = raw[n], currencies.of(raw[n+1])
+		r.amount, r.currency = raw[n], currencies.name(raw[n+1])
 		if r.at, err = postgresTime(raw[n+2], clock); err != nil {
 			return err
 		}

@@ -52,17 +52,6 @@ func (d dialect) part(c column, k kind) string {
 	return name
 }
 
-// amount writes the amount as its digits.
-func (d dialect) amount(c column) string {
-	switch {
-	case c.name == "":
-		return "null"
-	case d == mysql:
-		return "side." + d.quote(c.name)
-	}
-	return "side." + d.quote(c.name) + "::text"
-}
-
 // currency writes the currency so that it is grouped and compared by its bytes,
 // whatever the column's collation takes for equal; a CHAR's padding is none of them.
 func (d dialect) currency(c column) string {
@@ -76,12 +65,12 @@ func (d dialect) currency(c column) string {
 	return "coalesce(" + name + `::text collate "C", '')`
 }
 
-// sentCurrency is the currency where nothing is done with it but reading.
-func (d dialect) sentCurrency(c column) string {
-	if d == mysql && c.name != "" {
-		return "side." + d.quote(c.name)
+// sent is a column, or nothing, where nothing is done with it but reading.
+func (d dialect) sent(c column) string {
+	if c.name == "" {
+		return "null"
 	}
-	return d.currency(c)
+	return "side." + d.quote(c.name)
 }
 
 // ordered selects a side's rows in the order of their keys. Rows that lack a
@@ -93,7 +82,7 @@ func (d dialect) ordered(query string, s shape, kinds []kind) string {
 		order = append(order, d.order(c, kinds[i]))
 	}
 	present, _ := d.keys(s)
-	return "select " + strings.Join(columns, ", ") + ", " + d.amount(s.amount) + ", " + d.sentCurrency(s.currency) + ", side." + d.quote(s.time.name) +
+	return "select " + strings.Join(columns, ", ") + ", " + d.sent(s.amount) + ", " + d.sent(s.currency) + ", " + d.sent(s.time) +
 		" from (" + query + ") side where " + present + " order by " + strings.Join(order, ", ")
 }
 
@@ -108,12 +97,11 @@ func (d dialect) totals(query string, s shape) string {
 // would sort all rows were they grouped by their keys as well.
 func (d dialect) sums(s shape, among string) string {
 	present, missing := d.keys(s)
-	amount := "null"
+	columns := "count(case when %[1]s%[2]s then 1 end), null"
 	if s.amount.name != "" {
-		amount = "side." + d.quote(s.amount.name)
+		columns = "count(case when %[1]s%[2]s then 1 end), sum(case when %[1]s%[2]s then %[3]s end)"
 	}
-	column := "count(case when %[1]s%[2]s then 1 end), sum(case when %[1]s%[2]s then %[3]s end)"
-	return fmt.Sprintf(column, among, present, amount) + ", " + fmt.Sprintf(column, among, missing, amount)
+	return fmt.Sprintf(columns, among, present, d.sent(s.amount)) + ", " + fmt.Sprintf(columns, among, missing, d.sent(s.amount))
 }
 
 // keys are the conditions that a row has its whole key, and that it has not.
