@@ -29,6 +29,8 @@ func (s *step) connect(_ context.Context, c *chunk) error {
 }
 
 func (s *step) sender(cluster string) (sender, error) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
 	if snd := s.senders[cluster]; snd != nil {
 		return snd, nil
 	}
@@ -62,7 +64,6 @@ func (s *step) publish(ctx context.Context, c *chunk) {
 		to[it.message.cluster] = append(to[it.message.cluster], it)
 	}
 	var answers sync.WaitGroup
-	var mu sync.Mutex
 	for cluster, items := range to {
 		snd, err := s.sender(cluster)
 		if err != nil {
@@ -75,8 +76,8 @@ func (s *step) publish(ctx context.Context, c *chunk) {
 			if !snd.send(ctx, items) {
 				return
 			}
-			mu.Lock()
-			defer mu.Unlock()
+			s.sending.Lock()
+			defer s.sending.Unlock()
 			snd.close()
 			delete(s.senders, cluster)
 		})

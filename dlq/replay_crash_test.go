@@ -38,6 +38,8 @@ type crashChild struct {
 	Rabbit, Management string // addresses of RabbitMQ, instead of Addr
 	Replay             int64
 	At                 moment
+	Times              int // it is reached before the process stops; 0 is 1
+	ChunkSize          int // 0: the default
 }
 
 func init() {
@@ -73,11 +75,14 @@ func (c crashChild) run(ctx context.Context) error {
 		return err
 	}
 	s := &replayShop{pool: pool, cluster: cluster, groups: c.Groups}
-	if err := s.open(quickRecovery); err != nil {
+	if err := s.open(func(o *ReplayOptions) { quickRecovery(o); o.ChunkSize = c.ChunkSize }); err != nil {
 		return err
 	}
 	s.replays.reached = func(at moment) {
 		if at == c.At {
+			c.Times--
+		}
+		if at == c.At && c.Times <= 0 {
 			fmt.Println("reached", at)
 			select {} // until it is killed
 		}
@@ -96,7 +101,12 @@ func (c crashChild) cluster() (*Cluster, error) {
 // it reaches the moment.
 func (s *replayShop) crash(replay int64, at moment) {
 	s.t.Helper()
-	c := crashChild{URL: s.url, ShopURL: s.shopURL, Addr: s.addr, Replay: replay, At: at}
+	s.crashAs(crashChild{Replay: replay, At: at})
+}
+
+func (s *replayShop) crashAs(c crashChild) {
+	s.t.Helper()
+	c.URL, c.ShopURL, c.Addr = s.url, s.shopURL, s.addr
 	if s.rabbit != nil {
 		c.Rabbit, c.Management = s.rabbit.URLs[0], s.rabbit.ManagementURL
 	}
@@ -119,7 +129,7 @@ func (s *replayShop) crash(replay int64, at moment) {
 	s.must(nil, cmd.Process.Kill()) // SIGKILL
 	_ = cmd.Wait()                  // killed
 	if !strings.HasPrefix(line, "reached") {
-		s.t.Fatalf("the process did not come to %s: %s", at, line)
+		s.t.Fatalf("the process did not come to %s: %s", c.At, line)
 	}
 }
 
@@ -392,8 +402,17 @@ func TestLeaderThatIsGoneForGood(t *testing.T) {
 
 // refuse answers every produce request with an error code.
 func refuse(fake *kfake.Cluster, code int16) {
+	var always atomic.Bool
+	always.Store(true)
+	refuseWhile(fake, code, &always)
+}
+
+func refuseWhile(fake *kfake.Cluster, code int16, on *atomic.Bool) {
 	fake.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		fake.KeepControl()
+		if !on.Load() {
+			return nil, nil, false
+		}
 		req := kreq.(*kmsg.ProduceRequest)
 		resp := req.ResponseKind().(*kmsg.ProduceResponse)
 		for _, rt := range req.Topics {

@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +18,7 @@ const longestDelay = 5 * time.Minute
 func (s *step) sendPaced(ctx context.Context, st standing) (progress, error) {
 	if held, p, err := s.held(ctx, st); held || err != nil {
 		s.dropAhead()
-		return p, err
+		return p, errors.Join(err, s.land(ctx))
 	}
 	began := s.r.opts.Clock()
 	sent, err := s.sendChunk(ctx)

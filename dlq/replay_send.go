@@ -81,27 +81,40 @@ var errNotYet = errors.New("dlq: evidence or broker cannot be asked now")
 // sendChunk sends the next items, and reports whether it did. The intent is
 // committed before the first message leaves, and what came of it after the last.
 func (s *step) sendChunk(ctx context.Context) (bool, error) {
-	c, err := s.take(ctx)
+	if !s.overlaps() {
+		if err := s.land(ctx); err != nil {
+			return false, err
+		}
+	}
+	within, done := s.whileFlying(ctx)
+	defer done()
+	c, err := s.claimNext(ctx, within)
+	if err == nil && c != nil {
+		s.r.reached(momentClaimed)
+		return true, s.fly(context.WithoutCancel(ctx), c) // a stopped process still says what it sent
+	}
+	s.dropAhead()
+	if errors.Is(err, errNotYet) || errors.Is(err, errNotRunning) || within.Err() != nil && ctx.Err() == nil {
+		err = nil
+	}
+	return false, errors.Join(err, s.land(ctx))
+}
+
+// claimNext takes the next items and commits their intent; nil: there are none.
+// within ends when one should wait no longer for what has to be asked.
+func (s *step) claimNext(ctx, within context.Context) (*chunk, error) {
+	c, err := s.take(within)
 	if err != nil || len(c.items) == 0 {
-		return false, err
+		return nil, err
 	}
 	s.taken = len(c.items)
 	s.prepareAhead(ctx, c)
 	for _, do := range []func(context.Context, *chunk) error{s.readEnds, s.connect, s.judgeChunk, s.claimChunk} {
-		err := do(ctx, c)
-		if errors.Is(err, errNotYet) || errors.Is(err, errNotRunning) {
-			s.dropAhead()
-			return false, nil
-		}
-		if err != nil {
-			return false, err
+		if err := do(within, c); err != nil {
+			return nil, err
 		}
 	}
-	ctx = context.WithoutCancel(ctx) // a stopped process still says what it sent
-	s.r.reached(momentClaimed)
-	s.publish(ctx, c)
-	s.r.reached(momentPublished)
-	return true, s.recordChunk(ctx, c)
+	return c, nil
 }
 
 // preparing is a chunk that is read while the one before is on its way.
@@ -155,8 +168,12 @@ func (s *step) take(ctx context.Context) (*chunk, error) {
 	if p == nil {
 		return s.prepare(ctx, s.reach(0))
 	}
-	<-p.done
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+	}
 	p.stop()
+	<-p.done
 	if p.err == nil && len(p.c.items) == 0 {
 		return s.prepare(ctx, s.reach(0))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -169,8 +170,11 @@ type step struct {
 	epoch     int
 	idle      int
 	log       *slog.Logger
+	sending   sync.Mutex        // over senders
 	senders   map[string]sender // by cluster
 	ahead     *preparing        // nil: nothing is read ahead
+	flying    *flight           // nil: nothing is on its way
+	flew      time.Duration     // how long the last flight took
 	watched   time.Time         // when outcomes were last looked for
 	watchTook time.Duration     // and how long that took
 	silence   time.Time         // since when something that has to be asked does not answer; zero: it does
@@ -216,11 +220,14 @@ func (s *step) run(ctx context.Context) error {
 	for {
 		p, err := s.advance(ctx)
 		if err != nil {
-			return err
+			return errors.Join(err, s.land(ctx))
 		}
 		moved = moved || p.moved
 		over := time.Now().After(end) || ctx.Err() != nil || s.idle > 0 && !moved || p.nothingSoon()
 		if p.finished || over {
+			if err := s.land(ctx); err != nil {
+				return err
+			}
 			return s.end(context.WithoutCancel(ctx), p, moved)
 		}
 		if p.moved && p.due.IsZero() {
@@ -246,7 +253,7 @@ func (p progress) nothingSoon() bool { return p.idle && !p.due.IsZero() }
 
 const sqlStanding = `
 SELECT r.state, r.waiting > 0,
-  EXISTS (SELECT FROM replay_chunk c WHERE c.replay_id = r.id AND c.state = 0),
+  EXISTS (SELECT FROM replay_chunk c WHERE c.replay_id = r.id AND c.state = 0 AND c.from_no <> @flying),
   EXISTS (SELECT FROM event_claim c WHERE c.kind = 1 AND c.holder_id = r.id),
   r.pace, r.rung, r.total, r.next_no, r.sent, r.stop_bad, r.stop_tried, coalesce(r.wait_key, ''), coalesce(r.wait_text, ''), r.paced_until
 FROM replay r WHERE r.id = @id`
@@ -263,7 +270,11 @@ type standing struct {
 }
 
 func (s *step) standing(ctx context.Context) (st standing, err error) {
-	err = s.r.pool.QueryRow(ctx, sqlStanding, pgx.NamedArgs{"id": s.id}).Scan(&st.state, &st.waiting, &st.unsettled, &st.watching,
+	flying := 0
+	if s.flying != nil {
+		flying = s.flying.c.items[0].no
+	}
+	err = s.r.pool.QueryRow(ctx, sqlStanding, pgx.NamedArgs{"id": s.id, "flying": flying}).Scan(&st.state, &st.waiting, &st.unsettled, &st.watching,
 		&st.pace, &st.rung, &st.total, &st.nextNo, &st.sent, &st.stopBad, &st.stopTried, &st.waitKey, &st.waitText, &st.pacedUntil)
 	if err != nil {
 		return st, fmt.Errorf("read standing: %w", err)
@@ -297,6 +308,9 @@ func (s *step) advance(ctx context.Context) (progress, error) {
 		}
 	}
 	if !p.moved || time.Since(s.watched) >= max(s.r.opts.Poll, watchShare*s.watchTook) {
+		if err := s.land(ctx); err != nil {
+			return p, fmt.Errorf("send: %w", err)
+		}
 		came, err := s.watch(ctx)
 		if err != nil {
 			return p, fmt.Errorf("watch: %w", err)
@@ -306,7 +320,7 @@ func (s *step) advance(ctx context.Context) (progress, error) {
 		}
 	}
 	st, err = s.standing(ctx)
-	p.idle = !st.unsettled && !st.watching
+	p.idle = !st.unsettled && !st.watching && s.flying == nil
 	p.finished = err == nil && p.idle && (!st.waiting || st.state != Running)
 	return p, err
 }

@@ -1,0 +1,129 @@
+package dlq
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"oncemore/internal/testkit"
+)
+
+// flown is a shop with a running replay of six letters, two in a chunk, to a group
+// that applies them once.
+func flown(t *testing.T, addr string) (s *replayShop, points string, replay int64) {
+	t.Helper()
+	s = newReplayShop(t, addr)
+	points = s.ours("points")
+	s.connect(func(o *ReplayOptions) { quickRecovery(o); o.ChunkSize = 2 })
+	for i := range 6 {
+		s.deadLetter(s.order(fmt.Sprintf("payment-%d", i)), points)
+	}
+	s.drain()
+	s.consume(points, applies, points+replaySuffix)
+	plan := s.plan(ada, PlanRequest{Selection: Selection{Filter: &LetterFilter{}}, Target: ToGroup})
+	s.start(ada, plan.ID)
+	return s, points, plan.ID
+}
+
+func (s *replayShop) eachSentOnce(t *testing.T, points string, replay int64) {
+	t.Helper()
+	events := map[string]int{}
+	for _, rec := range s.sent(points + replaySuffix) {
+		events[eventOf(rec)]++
+	}
+	for event, n := range events {
+		if n != 1 {
+			t.Errorf("%s was sent %d times", event, n)
+		}
+	}
+	if p := s.get(replay); len(events) != 6 || p.Sent != 6 || outcomes(p) != "applied 6" {
+		t.Errorf("%d events, sent %d, %s", len(events), p.Sent, outcomes(p))
+	}
+	s.settled(t)
+}
+
+// A process is killed with one chunk on its way and the next one claimed: nothing
+// is sent twice, and nothing is forgotten.
+func TestKilledWithTheNextChunkClaimed(t *testing.T) {
+	for name, c := range map[string]crashChild{
+		"the first one is on its way":    {At: momentClaimed, Times: 2},
+		"the first one is not recorded":  {At: momentPublished, Times: 1},
+		"the second one is not recorded": {At: momentPublished, Times: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			brokers(t, func(t *testing.T, addr string) {
+				s, points, replay := flown(t, addr)
+				c.Replay, c.ChunkSize = replay, 2
+				s.crashAs(c)
+				if n := s.count(`SELECT count(*) FROM replay_chunk WHERE state = 0`); n == 0 {
+					t.Error("no chunk is open after the kill")
+				}
+				s.work(replay)
+				s.eachSentOnce(t, points, replay)
+			})
+		})
+	}
+}
+
+// The broker takes no message of a chunk: the one that was claimed meanwhile is
+// given back, and leaves only when the first one is settled.
+func TestAChunkBehindAnUnansweredOneIsGivenBack(t *testing.T) {
+	t.Parallel()
+	fake := testkit.FakeKafka(t)
+	s, points, replay := flown(t, fake.ListenAddrs()[0])
+	s.connect(func(o *ReplayOptions) { quickRecovery(o); o.ChunkSize, o.Poll = 2, 3*time.Second }) // nothing is looked for between two chunks
+	s.stepsMayFail = true
+	var away atomic.Bool
+	refuseWhile(fake, kerr.NotLeaderForPartition.Code, &away)
+	var claimed int
+	s.replays.reached = func(at moment) {
+		if at == momentPublished {
+			away.Store(false)
+			return
+		}
+		switch claimed++; claimed {
+		case 2:
+			away.Store(true)
+		case 3:
+			if n := s.count(`SELECT count(*) FROM event_claim WHERE item_no > 2`); n != 4 {
+				t.Errorf("%d events are claimed, want those of two chunks", n)
+			}
+		case 4:
+			if n := s.count(`SELECT count(*) FROM replay_item WHERE state <> 0 AND no > 4`); n != 0 {
+				t.Errorf("%d items of the last chunk are taken before the one before is settled", n)
+			}
+			if n := s.count(`SELECT count(*) FROM event_claim WHERE item_no > 2`); n != 2 {
+				t.Errorf("%d events are claimed, want those of one chunk", n)
+			}
+		}
+	}
+	s.work(replay)
+	if claimed != 5 {
+		t.Errorf("%d chunks were claimed, want the last two twice", claimed)
+	}
+	s.eachSentOnce(t, points, replay)
+}
+
+// A rate is kept: a chunk is claimed only when it may leave.
+func TestAChunkIsNotClaimedBeforeItsTime(t *testing.T) {
+	t.Parallel()
+	s, points, replay := flown(t, testkit.FakeKafkaAddr(t))
+	s.must(nil, s.replays.Pause(t.Context(), ada, replay))
+	s.must(nil, s.replays.SetPace(t.Context(), ada, replay, Pace{Rate: 2}))
+	s.must(nil, s.replays.Resume(t.Context(), ada, replay))
+	var open atomic.Int32
+	s.replays.reached = func(at moment) {
+		if at == momentClaimed {
+			open.Store(max(open.Load(), int32(s.count(`SELECT count(*) FROM replay_chunk WHERE state = 0`))))
+		}
+	}
+	began := time.Now()
+	s.work(replay)
+	if took := time.Since(began); open.Load() != 1 || took < 2*time.Second {
+		t.Errorf("%d chunks were open at once, and six items at two a second took %s", open.Load(), took)
+	}
+	s.eachSentOnce(t, points, replay)
+}
