@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
@@ -56,6 +57,11 @@ func (s *Server) showFault(c echo.Context, was refused) error {
 	}
 	if v.Replay.Target, err = s.narrowest(c, letters.Items); err != nil {
 		return err
+	}
+	if len(v.Stays) > 0 {
+		if v.Reasons, err = s.faultReasons(c, id); err != nil {
+			return err
+		}
 	}
 	for _, l := range letters.Items {
 		v.Letters = append(v.Letters, s.letterRow(actorOf(c), l, address("", "fault_id", strconv.Itoa(int(id)))))
@@ -128,6 +134,38 @@ func staying(f dlq.Fault) []ui.Count {
 		}
 	}
 	return stay
+}
+
+// faultReasons say why the letters that stay do, and what to do about it.
+func (s *Server) faultReasons(c echo.Context, fault int32) ([]views.FaultReason, error) {
+	found, err := s.Faults.Reasons(c.Request().Context(), fault)
+	if err != nil {
+		return nil, fmt.Errorf("reasons of fault %d: %w", fault, err)
+	}
+	here := localeOf(c)
+	var rows []views.FaultReason
+	for _, r := range found.Items {
+		row := views.FaultReason{Verdict: r.Verdict.String(), Why: here.Text(whyKey(found.Sample, r.Varies),
+			"count", locale.Number(r.N), "of", locale.Number(found.Sample), "why", reasonText(here, r.Reason))}
+		if help := "fault.help." + strings.TrimPrefix(r.Reason.Key, "reason."); locale.Has(help) {
+			row.Help = here.Text(help)
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// whyKey is the sentence for a reason: whether all letters were looked at, and
+// whether it reads the same for each.
+func whyKey(sample int64, varies bool) string {
+	key := "fault.why_all"
+	if sample == dlq.ReasonSample {
+		key = "fault.why_newest"
+	}
+	if varies {
+		key += "_varies"
+	}
+	return key
 }
 
 // runningReplay is the newest replay that works on the fault, nil none.

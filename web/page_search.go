@@ -24,7 +24,8 @@ var sections = map[string]string{"F": "/faults/", "R": "/replays/", "B": "/break
 const searchRows = 20
 
 // search opens the one exact hit: a fault, replay, break or compensation by its
-// name, a letter by its id or event id. Else it lists what has the term anywhere.
+// name, a letter by its id or event id. Several letters of an event id are listed
+// with the replays that hold them. Else it lists what has the term anywhere.
 func (s *Server) search(c echo.Context) error {
 	q := parseQuery(c)
 	text := strings.TrimSpace(q.take("q"))
@@ -43,17 +44,17 @@ func (s *Server) search(c echo.Context) error {
 			return c.Redirect(http.StatusSeeOther, "/letters/"+id.String())
 		}
 	}
-	byID, err := s.Letters.List(ctx, dlq.LetterFilter{EventID: text}, dlq.Page{Limit: 2})
+	byID, err := s.Letters.List(ctx, dlq.LetterFilter{EventID: text}, dlq.Page{Limit: searchRows})
 	if err != nil {
 		return fmt.Errorf("search letters: %w", err)
 	}
 	switch len(byID.Items) {
-	case 1:
+	case 0:
+		return s.searchPage(c, text)
+	case 1: // whose page shows its replays
 		return c.Redirect(http.StatusSeeOther, "/letters/"+byID.Items[0].ID.String())
-	case 2:
-		return c.Redirect(http.StatusSeeOther, address("/letters", "event_id", text))
 	}
-	return s.searchPage(c, text)
+	return s.eventPage(c, text, byID)
 }
 
 // searchPage lists what has the term in its key, headers, error or payload.

@@ -109,10 +109,10 @@ func TestEveryUsedKeyIsInTheCatalog(t *testing.T) {
 
 // assembled are the beginnings of keys that the sources put together.
 var assembled = []string{
-	"verdict.", "band.", "outcome.", "tile.", "state.", "strategy.", "role.", "act.", "nav.", "theme.", "language.", "error.", "reason.", "timeline.",
+	"verdict.", "band.", "outcome.", "tile.", "state.", "strategy.", "role.", "act.", "nav.", "theme.", "language.", "error.", "reason.", "timeline.", "fault.help.", "fault.why_",
 	"faults.caption.", "faults.tab.", "letter.not_open.", "letter.flag.", "original.", "payload.", "replay.tab.", "replay.says.", "replay.said.", "replay.pause", "replay.resume",
 	"audit.action.", "try.", "consumer.", "time.layout.", "select.", "check.", "layers.field.", "alert.", "channel.", "effect.", "order.", "settings.tab.", "checks.area.", "checks.state.", "checks.until.",
-	"jobform.template.", "jobform.template_says.", "jobform.group.", "jobform.side.", "jobform.field.", "break.type.", "side.", "reason_code.", "run.kind.", "run.line.", "run.moved.", "run.sign.", "break.note.", "break.said.", "break.path_", "breaks.none_", "jobs.tab_", "run.lost_", "run.none_", "sign.point_", "job.warning.", "plan.kind.", "segment.",
+	"jobform.template.", "jobform.template_says.", "jobform.group.", "jobform.side.", "jobform.field.", "break.type.", "side.", "reason_code.", "run.kind.", "run.line.", "run.moved.", "run.sign.", "break.note.", "break.said.", "break.path_", "breaks.none_", "jobs.tab_", "run.lost_", "run.none_", "sign.point_", "job.warning.", "job.warning_says.", "plan.kind.", "segment.",
 	"compensation.", "compensations.", "saga.", "attempt.", "barrier.", "action.kind.", "approvals.", "break.type.", "side.", "switch.",
 	"age.", "command.", "setup.step.", "setup.hint.", "setup.touch.", "edit.class.", "edit.from_", "edit.why.", "export.", "filter.older_", "group.by.", "pace.bad_", "rung.", "triage.field.",
 }
