@@ -70,6 +70,8 @@ func uuidRows(form string) (rows []string) {
 	return rows
 }
 
+func pairOfUUIDs(a, b string) string { return "'" + a + "', '" + b + "'" }
+
 var identityCases = map[string]identityCase{
 	"lookalikes stay apart, PostgreSQL and a column that ignores case": {
 		consumed: sideOf("pg", "id text", lookalikes...), effect: sideOf("my", "id varchar(64)"+utf8CI, lookalikes...), matched: 14},
@@ -102,6 +104,14 @@ var identityCases = map[string]identityCase{
 	"uuid and char(32) without hyphens, found late": {
 		consumed: sideOf("pg", "id uuid", uuidRows("lower")[0]), effect: sideOf("my", "id char(32)"+asciiBin, "'"+strings.ReplaceAll(uuids[0], "-", "")+"' | 1.00 | 30h"),
 		want: map[string]Type{uuids[0]: Timing}},
+	"uuid in capitals as text of PostgreSQL, with another amount and found late": {
+		consumed: sideOf("pg", "id uuid", uuidRows("lower")...),
+		effect:   sideOf("pg", "id text", uuidRows("upper")[0], strings.Replace(uuidRows("upper")[1], "1.00", "2.50", 1), strings.Replace(uuidRows("upper")[2], "3m", "30h", 1)),
+		matched:  1, want: map[string]Type{uuids[1]: AmountMismatch, uuids[2]: Timing}},
+	"two uuids as text, each written in its own way, found late": {keys: "a, b",
+		consumed: sideOf("pg", "a uuid, b uuid", pairOfUUIDs(uuids[1], uuids[2])+" | 1.00 | 1m"),
+		effect:   sideOf("my", "a char(36)"+asciiBin+", b char(36)"+asciiBin, pairOfUUIDs(strings.ToUpper(uuids[1]), uuids[2])+" | 1.00 | 30h"),
+		want:     map[string]Type{uuids[1] + "," + uuids[2]: Timing}},
 	"an int column is not asked for what it cannot hold": {
 		consumed: sideOf("my", "id bigint unsigned", each("7", "3000000000", "18446744073709551615")...), effect: sideOf("pg", "id int", each("7", "8")...),
 		matched: 1, want: map[string]Type{"3000000000": MissingEffect, "18446744073709551615": MissingEffect, "8": EffectWithoutRecord}},

@@ -16,6 +16,21 @@ import (
 // lookupKeys is how many keys one look-up asks for.
 const lookupKeys = 500
 
+// lookupBatch is lookupKeys, or fewer where the many ways to write several UUIDs
+// would go beyond the 65,535 parameters of a statement.
+func lookupBatch(kinds []kind) int {
+	n, uuids := lookupKeys, 0
+	for _, k := range kinds {
+		if k != kindUUID {
+			continue
+		}
+		if uuids++; uuids > 2 {
+			n /= len(uuidForms)
+		}
+	}
+	return max(n, 1)
+}
+
 // everything is a window that nothing is outside of.
 var everything = interval{math.MinInt64, math.MaxInt64}
 
@@ -66,24 +81,18 @@ func (s *openSide) tuple(st *bound, parts []any) string {
 }
 
 // forms are the ways in which a key may be written in the side's columns: one,
-// but for UUIDs kept as text, and none for what the columns cannot hold.
+// but for UUIDs kept as text, each of which has its own, and none for what the
+// columns cannot hold.
 func (s *openSide) forms(kinds []kind, key []string) [][]any {
-	written := [][]any{make([]any, len(key))}
-	for i, k := range kinds {
-		if k == kindUUID && s.classOf(i) == classText {
-			for range uuidForms[1:] {
-				written = append(written, make([]any, len(key)))
-			}
-			break
-		}
-	}
+	written := [][]any{nil}
 	for i, part := range key {
-		for n, form := range written {
-			var ok bool
-			if form[i], ok = s.argument(i, kinds[i], part, n); !ok {
-				return nil
+		var longer [][]any
+		for _, form := range s.arguments(i, kinds[i], part) {
+			for _, start := range written {
+				longer = append(longer, append(slices.Clone(start), form))
 			}
 		}
+		written = longer
 	}
 	return written
 }
@@ -103,24 +112,32 @@ func (s *openSide) classOf(i int) class {
 	return classOther
 }
 
-// argument is a key's part as the side's column wants it; false: no row of the
+// arguments are a key's part as the side's column may have it; none: no row of the
 // side has it. MySQL compares an integer column with text as binary fractions, so
-// it gets numbers. form counts uuidForms.
-func (s *openSide) argument(i int, k kind, part string, form int) (any, bool) {
+// it gets numbers.
+func (s *openSide) arguments(i int, k kind, part string) []any {
 	switch c := s.classOf(i); {
 	case c == classText && k == kindUUID:
-		return uuidForms[form](part), true
+		forms := make([]any, len(uuidForms))
+		for n, form := range uuidForms {
+			forms[n] = form(part)
+		}
+		return forms
 	case c == classBytes:
-		b, err := appendRaw(k, part)
-		return b, err == nil
+		if b, err := appendRaw(k, part); err == nil {
+			return []any{b}
+		}
+		return nil
 	case c == classInt:
 		if v, err := strconv.ParseInt(part, 10, 64); err == nil {
-			return v, true
+			return []any{v}
 		}
-		v, err := strconv.ParseUint(part, 10, 64)
-		return v, err == nil && s.db.dialect() == mysql
+		if v, err := strconv.ParseUint(part, 10, 64); err == nil && s.db.dialect() == mysql {
+			return []any{v}
+		}
+		return nil
 	}
-	return part, true
+	return []any{part}
 }
 
 // appendRaw is a key's part as the bytes of a binary column.
@@ -144,7 +161,7 @@ func (c *comparison) reread(ctx context.Context, keys [][]byte, core interval, n
 	slices.SortFunc(keys, bytes.Compare)
 	keys = slices.CompactFunc(keys, bytes.Equal)
 	var all []Finding
-	for batch := range slices.Chunk(keys, lookupKeys) {
+	for batch := range slices.Chunk(keys, lookupBatch(c.kinds)) {
 		found, err := c.rereadBatch(ctx, batch, core, now)
 		if err != nil {
 			return nil, err
