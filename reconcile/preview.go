@@ -30,8 +30,10 @@ type SidePreview struct {
 
 // Warning is something that would be regretted later.
 type Warning struct {
-	Code string // full_scan, ignores_window, no_zone, no_rows
-	Text string
+	Code   string // full_scan, ignores_window, no_zone, no_rows
+	Column string // the time's column; empty: the warning is not about it
+	Type   string // as that column is declared; only of no_zone
+	Text   string // the same in English
 }
 
 // Preview asks the databases about a job and one window of it. An error says
@@ -69,14 +71,14 @@ func (s *openSide) preview(ctx context.Context, l Limits, window interval) (Side
 		return s.probe(ctx, state, window, &p)
 	})
 	if s.shape.time.class == classLocal && s.Zone == time.UTC {
-		p.warn("no_zone", "%s is %s, which has no zone: it is taken as UTC; if the application writes local time, give the side a timezone", s.shape.time.name, s.shape.time.declared)
+		name, declared := s.shape.time.name, s.shape.time.declared
+		p.warn(Warning{Code: "no_zone", Column: name, Type: declared,
+			Text: name + " is " + declared + ", which has no zone: it is taken as UTC; if the application writes local time, give the side a timezone"})
 	}
 	return p, err
 }
 
-func (p *SidePreview) warn(code, format string, args ...any) {
-	p.Warnings = append(p.Warnings, Warning{code, fmt.Sprintf(format, args...)})
-}
+func (p *SidePreview) warn(w Warning) { p.Warnings = append(p.Warnings, w) }
 
 func (s shape) names() []string {
 	var names []string
@@ -106,7 +108,9 @@ func (s *openSide) explain(ctx context.Context, state snapshot, window interval,
 		return nil
 	})
 	if full {
-		p.warn("full_scan", "the database reads a whole table for each window: an index on %s, as the query compares it, avoids that", s.shape.time.name)
+		name := s.shape.time.name
+		p.warn(Warning{Code: "full_scan", Column: name,
+			Text: "the database reads a whole table for each window: an index on " + name + ", as the query compares it, avoids that"})
 	}
 	return err
 }
@@ -128,7 +132,7 @@ func (s *openSide) sample(ctx context.Context, state snapshot, window interval, 
 		return nil
 	})
 	if err == nil && len(p.Rows) == 0 {
-		p.warn("no_rows", "the last window has no rows")
+		p.warn(Warning{Code: "no_rows", Text: "the last window has no rows"})
 	}
 	return err
 }
@@ -139,7 +143,7 @@ func (s *openSide) probe(ctx context.Context, state snapshot, window interval, p
 	var st bound
 	st.text = "select 1 from (" + s.windowed(&st, s.shape.time, interval{window.to, window.to}) + ") side limit 1"
 	return state.texts(ctx, st, func([]*string) error {
-		p.warn("ignores_window", "the query gives rows for a window without a length: it does not filter by :from and :to")
+		p.warn(Warning{Code: "ignores_window", Text: "the query gives rows for a window without a length: it does not filter by :from and :to"})
 		return nil
 	})
 }

@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"html"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"oncemore/internal/access"
+	"oncemore/internal/schedule"
 	"oncemore/internal/testkit"
 	"oncemore/migrations/pgtest"
 	"oncemore/reconcile"
@@ -327,6 +329,49 @@ func TestSigningFromThePage(t *testing.T) {
 	says(t, k.get(t, reviewer, own.header.Get("Location")), "You prepared this run. Someone else must sign.")
 }
 
+// A signed window is read again a day later: what it no longer says is shown on
+// the run that was signed, which stays what it was and is signed by nobody again.
+func TestASupersededRunSaysSo(t *testing.T) {
+	t.Parallel()
+	k := setupCounting(t)
+	k.define(k.pool, strings.Replace(ledgerJob, "schedule: \"15 * * * *\"", "recheck: [1d]", 1))
+	k.everywhere("ok", "1.00", "CNY")
+	signed := k.run("ledger")
+	reviewer := access.Actor{User: "reviewer", Role: access.Reviewer, Via: "test"}
+	if err := k.runs.Sign(t.Context(), reviewer, signed.ID, signed.Seal, reconcile.Checklist); err != nil {
+		t.Fatal(err)
+	}
+	k.add("effect", "ok", "1.00", "CNY", 30)
+	later := k.do(k.recheck())
+	path := fmt.Sprintf("/runs/%d", signed.ID)
+	client := k.signIn(t, access.Reviewer)
+	page := k.get(t, client, path)
+	says(t, page, "Superseded", fmt.Sprintf("Superseded by run %d, which read the same window later: ", later.ID), "+1.00 CNY",
+		fmt.Sprintf("Open run %d", later.ID), "A superseded run can't be signed. Sign the window's next run instead.", "Foots to zero")
+	contains(t, page, http.StatusOK, fmt.Sprintf(`href="/runs/%d"`, later.ID))
+	lacks(t, page, `value="sign"`, `value="send_back"`, `value="reopen"`, `name="seal"`)
+	form := url.Values{"act": {"sign"}, "seal": {hex.EncodeToString(signed.Seal)}, "reason": {"x"}, "checklist": reconcile.Checklist}
+	contains(t, k.post(t, client, path+"/sign-off", form), http.StatusConflict)
+	contains(t, k.get(t, client, path+"/export?format=csv"), http.StatusOK, "event_id")
+	contains(t, k.get(t, client, "/reconciliations/ledger/export?format=csv"), http.StatusOK, "superseded")
+	says(t, k.get(t, client, fmt.Sprintf("/runs/%d", later.ID)), "Duplicate effect", "ok")
+}
+
+// recheck lets the day pass after which a signed window is read again, and gives
+// the run that was asked for.
+func (k *counting) recheck() (id int64) {
+	k.Helper()
+	s := schedule.New(k.pool, quiet, func() time.Time { return countsAt.Add(25 * time.Hour) })
+	k.runs.Schedule(s)
+	if n, err := s.Tick(k.Context()); n != 1 || err != nil {
+		k.Fatalf("%d entries done, %v", n, err)
+	}
+	if err := k.pool.QueryRow(k.Context(), "select max(id) from reconcile_run").Scan(&id); err != nil {
+		k.Fatal(err)
+	}
+	return id
+}
+
 // idOf is the number at the end of where a reply leads.
 func idOf(t *testing.T, r reply) int64 {
 	t.Helper()
@@ -450,7 +495,12 @@ func TestJobPages(t *testing.T) {
 	says(t, k.get(t, viewer, "/reconciliations/ledger?tab=definition"), "Definition v2", "Changed since v1", "tolerance: {amount:", "v1", "ada")
 	says(t, k.get(t, viewer, "/reconciliations/ledger?tab=definition&version=1"), "Definition v1")
 	page := k.get(t, operator, "/reconciliations/ledger?tab=preview")
-	says(t, page, "Plan merge: there are three sides", "Reads a whole table.", "Seq Scan", "Published")
+	says(t, page, "Plan merge: there are three sides", "Reads a whole table.", "an index on at, as the query compares it", "Seq Scan", "Published")
+	zh := k.request(t, http.MethodGet, "/reconciliations/ledger?tab=preview", "")
+	zh.AddCookie(&http.Cookie{Name: "lang", Value: "zh-Hans"})
+	chinese := k.do2(operator, zh)
+	says(t, chinese, "读取整张表。", "在 at 上建索引")
+	lacks(t, chinese, "the database reads")
 	says(t, k.get(t, viewer, "/reconciliations/ledger?state=complete&sign_off=waiting"), "30 Nov 2026 20:00–21:00")
 	says(t, k.get(t, viewer, "/reconciliations/ledger?state=failed"), "No runs match.")
 	pause := func(act, reason string) reply {

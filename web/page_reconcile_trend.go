@@ -121,7 +121,7 @@ func (s *Server) previewView(c echo.Context, job *reconcile.Job) *views.PreviewV
 func previewSide(here locale.Locale, side reconcile.SidePreview, job *reconcile.Job, masked bool) views.PreviewSide {
 	v := views.PreviewSide{Name: sideWord(here, side.Party), Connection: job.Side(side.Party).Connection, Columns: side.Columns}
 	for _, w := range side.Warnings {
-		v.Warnings = append(v.Warnings, views.PreviewWarning{Title: here.Text("job.warning." + w.Code), Text: w.Text})
+		v.Warnings = append(v.Warnings, views.PreviewWarning{Title: here.Text("job.warning." + w.Code), Text: warningText(here, w)})
 	}
 	for _, row := range side.Rows {
 		cells := make([]views.LiveCell, len(row))
@@ -134,6 +134,15 @@ func previewSide(here locale.Locale, side reconcile.SidePreview, job *reconcile.
 		v.Explain = append(v.Explain, views.CodeLine{Tokens: []views.Token{{Text: line}}})
 	}
 	return v
+}
+
+// warningText is a warning in the reader's language, else as it was said.
+func warningText(here locale.Locale, w reconcile.Warning) string {
+	key := "job.warning_says." + w.Code
+	if !locale.Has(key) {
+		return w.Text
+	}
+	return here.Text(key, "column", w.Column, "type", w.Type)
 }
 
 func isKey(job *reconcile.Job, column string) bool {
