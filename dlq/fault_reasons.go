@@ -28,11 +28,14 @@ type FaultReasons struct {
 
 // sqlFaultReasons explains each letter by the group whose verdict it bears. The
 // sample is cut before anything is joined, so that the size of the fault does not
-// matter.
+// matter. Rows are compared and ordered as dead_letter_fault has them: of
+// fault_id = @fault the planner walks all letters from the newest, and finds those
+// of a fault that ended long ago after millions of others.
 const sqlFaultReasons = `
 WITH newest AS MATERIALIZED (
   SELECT d.id, d.verdict FROM dead_letter d
-  WHERE d.fault_id = @fault AND d.state = 1 ORDER BY d.id DESC LIMIT @sample),
+  WHERE (d.fault_id, d.state) >= (@fault::int, 1::smallint) AND (d.fault_id, d.state) <= (@fault::int, 1::smallint)
+  ORDER BY d.fault_id DESC, d.state DESC, d.id DESC LIMIT @sample),
 why AS (
   SELECT DISTINCT ON (n.id) n.id, n.verdict, v.reason, v.reason_key, v.reason_args
   FROM newest n JOIN letter_verdict v ON v.letter_id = n.id AND v.verdict = n.verdict

@@ -2,10 +2,12 @@ package dlq
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // explain keeps a verdict of a letter for a group, as Judge.Save does.
@@ -65,6 +67,29 @@ func TestFaultReasons(t *testing.T) {
 	}
 	if none, err := NewFaults(s.pool).Reasons(t.Context(), fault+1); err != nil || len(none.Items) != 0 {
 		t.Errorf("a fault without letters: %+v %v", none, err)
+	}
+}
+
+// The sample is read by the index of the fault, however the fault's letters lie
+// among the others: here all are older than 5,000 of another.
+func TestFaultReasonsReadTheFaultsIndex(t *testing.T) {
+	t.Parallel()
+	s := newSeed(t)
+	at := time.Now().Add(-time.Hour)
+	letters := make([]seedLetter, 10_000)
+	for i := range letters {
+		letters[i] = seedLetter{message: []string{"old", "new"}[i/5000], at: at.Add(time.Duration(i) * time.Millisecond)}
+	}
+	first := s.add(letters...)[0]
+	s.exec("ANALYZE dead_letter")
+	fault := s.one("SELECT fault_id FROM dead_letter WHERE id = $1", first)
+	rows, err := s.pool.Query(t.Context(), "EXPLAIN "+sqlFaultReasons, pgx.NamedArgs{"fault": int32(fault), "sample": ReasonSample})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if plan := strings.Join(lines, "\n"); err != nil || !strings.Contains(plan, "_fault_id_state_id_idx") || strings.Contains(plan, "Seq Scan on dead_letter") || strings.Contains(plan, "_pkey on dead_letter") {
+		t.Errorf("%v\n%s", err, plan)
 	}
 }
 
