@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,10 +39,7 @@ func (s *step) fly(ctx context.Context, c *chunk) error {
 	before := s.arrived()
 	if before != nil && (!before.confirmed() || time.Since(c.judged) > judgedAhead) {
 		s.dropAhead()
-		if err := s.recordChunk(ctx, before); err != nil {
-			return err
-		}
-		return s.retract(ctx, c)
+		return errors.Join(s.recordChunk(ctx, before), s.retract(ctx, c))
 	}
 	s.flying = &flight{c: c, done: make(chan struct{})}
 	go s.flying.run(ctx, s)
@@ -91,8 +89,8 @@ func (c *chunk) confirmed() bool {
 const sqlItemsWaiting = `
 UPDATE replay_item SET state = 0 WHERE replay_id = @id AND no BETWEEN @first AND @last AND no = ANY(@nos) AND state = 1`
 
-// retract takes a chunk's intent back, none of which has left: letters, claims and
-// items are as if it had not been taken.
+// retract takes a chunk's intent back, none of which has left: letters and claims are
+// free, and the items wait again. What was left out stays so.
 func (s *step) retract(ctx context.Context, c *chunk) error {
 	nos := itemNos(c.going())
 	if len(nos) == 0 {

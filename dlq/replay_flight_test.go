@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"oncemore/internal/testkit"
 )
@@ -68,52 +69,109 @@ func TestKilledWithTheNextChunkClaimed(t *testing.T) {
 	}
 }
 
-// The broker takes no message of a chunk: the one that was claimed meanwhile is
-// given back, and leaves only when the first one is settled.
-func TestAChunkBehindAnUnansweredOneIsGivenBack(t *testing.T) {
+// awayAt refuses what producers send from the claim of the nth chunk until that
+// chunk is back, and tells each claim, from the first on.
+func (s *replayShop) awayAt(fake *kfake.Cluster, nth int, each func(claimed int)) {
+	var away atomic.Bool
+	refuseWhile(fake, kerr.NotLeaderForPartition.Code, &away)
+	s.stepsMayFail = true
+	claimed := 0
+	s.replays.reached = func(at moment) {
+		if at == momentPublished {
+			if away.Swap(false) {
+				each(-1)
+			}
+			return
+		}
+		if claimed++; claimed == nth {
+			away.Store(true)
+		}
+		each(claimed)
+	}
+}
+
+// unhurried looks for nothing between two chunks.
+func unhurried(o *ReplayOptions) {
+	quickRecovery(o)
+	o.ChunkSize, o.Poll = 2, 3*time.Second
+}
+
+// The broker takes no message of a chunk: a later one that was claimed meanwhile
+// is given back, and none leaves before that one is settled.
+func TestAChunkBehindAnUnansweredOneWaits(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		pace          Pace
+		claimed, open int // claims in all, chunks open at once
+	}{
+		"claimed meanwhile": {Pace{}, 5, 2},
+		"one by one":        {Pace{Rate: MaxRate}, 4, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fake := testkit.FakeKafka(t)
+			s, points, replay := flown(t, fake.ListenAddrs()[0])
+			s.connect(unhurried)
+			s.repace(replay, c.pace)
+			last, open := 0, 0
+			s.awayAt(fake, 2, func(claimed int) {
+				last, open = max(last, claimed), max(open, s.count(`SELECT count(*) FROM replay_chunk WHERE state = 0`))
+				if claimed == c.claimed-1 {
+					if n := s.count(`SELECT count(*) FROM replay_item WHERE state <> 0 AND no > 4`); n != 0 {
+						t.Errorf("%d items of the last chunk are taken before the one before is settled", n)
+					}
+					if n := s.count(`SELECT count(*) FROM event_claim WHERE item_no > 2`); n != 2 {
+						t.Errorf("%d events are claimed, want those of one chunk", n)
+					}
+				}
+			})
+			s.work(replay)
+			if last != c.claimed || open != c.open {
+				t.Errorf("%d chunks were claimed, %d open at once, want %d and %d", last, open, c.claimed, c.open)
+			}
+			s.eachSentOnce(t, points, replay)
+		})
+	}
+}
+
+// A rung ends when its last chunk is back, not when it has left.
+func TestARungWaitsForItsLastChunk(t *testing.T) {
 	t.Parallel()
 	fake := testkit.FakeKafka(t)
 	s, points, replay := flown(t, fake.ListenAddrs()[0])
-	s.connect(func(o *ReplayOptions) { quickRecovery(o); o.ChunkSize, o.Poll = 2, 3*time.Second }) // nothing is looked for between two chunks
-	s.stepsMayFail = true
-	var away atomic.Bool
-	refuseWhile(fake, kerr.NotLeaderForPartition.Code, &away)
-	var claimed int
-	s.replays.reached = func(at moment) {
-		if at == momentPublished {
-			away.Store(false)
-			return
-		}
-		switch claimed++; claimed {
-		case 2:
-			away.Store(true)
-		case 3:
-			if n := s.count(`SELECT count(*) FROM event_claim WHERE item_no > 2`); n != 4 {
-				t.Errorf("%d events are claimed, want those of two chunks", n)
-			}
-		case 4:
-			if n := s.count(`SELECT count(*) FROM replay_item WHERE state <> 0 AND no > 4`); n != 0 {
-				t.Errorf("%d items of the last chunk are taken before the one before is settled", n)
-			}
-			if n := s.count(`SELECT count(*) FROM event_claim WHERE item_no > 2`); n != 2 {
-				t.Errorf("%d events are claimed, want those of one chunk", n)
+	s.connect(unhurried)
+	s.repace(replay, Pace{Ladder: []int{4}})
+	back := false
+	s.awayAt(fake, 2, func(claimed int) {
+		if claimed == -1 {
+			back = true
+			if p := s.get(replay); p.State != Running {
+				t.Errorf("it is %s while the rung's last chunk is on its way", p.State)
 			}
 		}
-	}
+	})
 	s.work(replay)
-	if claimed != 5 {
-		t.Errorf("%d chunks were claimed, want the last two twice", claimed)
+	if p := s.get(replay); !back || p.State != Paused || p.Rung != 0 || p.Sent != 4 {
+		t.Fatalf("it is %s in rung %d, sent %d", p.State, p.Rung, p.Sent)
 	}
+	s.must(nil, s.replays.Resume(t.Context(), ada, replay))
+	s.work(replay)
 	s.eachSentOnce(t, points, replay)
+}
+
+// repace changes the pace of a running replay.
+func (s *replayShop) repace(replay int64, pace Pace) {
+	s.t.Helper()
+	s.must(nil, s.replays.Pause(s.t.Context(), ada, replay))
+	s.must(nil, s.replays.SetPace(s.t.Context(), ada, replay, pace))
+	s.must(nil, s.replays.Resume(s.t.Context(), ada, replay))
 }
 
 // A rate is kept: a chunk is claimed only when it may leave.
 func TestAChunkIsNotClaimedBeforeItsTime(t *testing.T) {
 	t.Parallel()
 	s, points, replay := flown(t, testkit.FakeKafkaAddr(t))
-	s.must(nil, s.replays.Pause(t.Context(), ada, replay))
-	s.must(nil, s.replays.SetPace(t.Context(), ada, replay, Pace{Rate: 2}))
-	s.must(nil, s.replays.Resume(t.Context(), ada, replay))
+	s.repace(replay, Pace{Rate: 2})
 	var open atomic.Int32
 	s.replays.reached = func(at moment) {
 		if at == momentClaimed {

@@ -16,6 +16,9 @@ const longestDelay = 5 * time.Minute
 // sendPaced sends the next chunk if nothing holds it: hours, rate, ladder and
 // stop rule.
 func (s *step) sendPaced(ctx context.Context, st standing) (progress, error) {
+	if s.flying != nil && (!s.overlaps() || st.nextNo > st.pace.rungEnd(st.rung, st.total)) {
+		return progress{moved: true}, s.land(ctx) // what came of it may change what comes next
+	}
 	if held, p, err := s.held(ctx, st); held || err != nil {
 		s.dropAhead()
 		return p, errors.Join(err, s.land(ctx))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -81,11 +82,6 @@ var errNotYet = errors.New("dlq: evidence or broker cannot be asked now")
 // sendChunk sends the next items, and reports whether it did. The intent is
 // committed before the first message leaves, and what came of it after the last.
 func (s *step) sendChunk(ctx context.Context) (bool, error) {
-	if !s.overlaps() {
-		if err := s.land(ctx); err != nil {
-			return false, err
-		}
-	}
 	within, done := s.whileFlying(ctx)
 	defer done()
 	c, err := s.claimNext(ctx, within)
@@ -94,7 +90,11 @@ func (s *step) sendChunk(ctx context.Context) (bool, error) {
 		return true, s.fly(context.WithoutCancel(ctx), c) // a stopped process still says what it sent
 	}
 	s.dropAhead()
-	if errors.Is(err, errNotYet) || errors.Is(err, errNotRunning) || within.Err() != nil && ctx.Err() == nil {
+	switch {
+	case errors.Is(err, errNotYet), errors.Is(err, errNotRunning):
+		err = nil
+	case within.Err() != nil && ctx.Err() == nil:
+		s.log.Warn("the next chunk of a replay was not claimed in time", slog.Any("error", err))
 		err = nil
 	}
 	return false, errors.Join(err, s.land(ctx))
@@ -276,7 +276,11 @@ const judgedAhead = 500 * time.Millisecond
 // judgeChunk leaves out the items whose verdicts, asked for just now, changed for
 // the worse, or for another than was overridden.
 func (s *step) judgeChunk(ctx context.Context, c *chunk) error {
-	if time.Since(c.judged) > judgedAhead {
+	limit := judgedAhead
+	if s.flying != nil {
+		limit /= 2 // the rest is for the chunk before it to land
+	}
+	if time.Since(c.judged) > limit {
 		if err := s.askVerdicts(ctx, c); err != nil {
 			return err
 		}

@@ -381,6 +381,9 @@ func (s *step) giveBack(ctx context.Context, failed error) {
 }
 
 func (s *step) close() {
+	if s.flying != nil { // its step panicked; recovery says what came of it
+		<-s.flying.done
+	}
 	s.dropAhead()
 	s.dropSenders()
 }
