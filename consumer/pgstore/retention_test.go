@@ -389,23 +389,24 @@ func TestGuardAgainstProgramsThatDoNotLook(t *testing.T) {
 func TestMonthsAreDroppedWhenNothingInThemIsNeeded(t *testing.T) {
 	t.Parallel()
 	pool := archived(t)
-	for _, months := range []int{1, 3, 5, 7} { // in the middle of their months
+	// in the middle of their months: the first ended at most 31 days ago, the third at least 59
+	for _, months := range []int{1, 3, 5, 7} {
 		mustExec(t, pool, `INSERT INTO mq_consume_record (event_id, consumer_group, consumed_at)
 			SELECT 'e' || i, g, date_trunc('month', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - make_interval(months => $1) + interval '14 days'
 			FROM generate_series($1 * 100, $1 * 100 + 9) i, unnest(ARRAY['g', 'h']) g`, months)
 	}
 	mustExec(t, pool, `DELETE FROM mq_consume_record WHERE consumer_group = 'h' AND event_id NOT LIKE 'e5%'`)
-	o := pgstore.KeeperOptions{Archive: true, Hot: 10 * day, Keep: keeping(map[string]time.Duration{"g": 80 * day})}
+	o := pgstore.KeeperOptions{Archive: true, Hot: 10 * day, Keep: keeping(map[string]time.Duration{"g": 50 * day})}
 	done := sweepOnce(t, pool, o)
 	left := query[string](t, pool, `SELECT DISTINCT left(event_id, 2) FROM mq_consume_record_archive ORDER BY 1`)
 	if len(done.Dropped) != 2 || fmt.Sprint(left) != "[e1 e5]" {
 		t.Errorf("dropped %v, left %v: month 5 has records of a group that is not known", done.Dropped, left)
 	}
-	o.Keep = keeping(map[string]time.Duration{"g": 80 * day, "h": pgstore.Forever})
+	o.Keep = keeping(map[string]time.Duration{"g": 50 * day, "h": pgstore.Forever})
 	if done := sweepOnce(t, pool, o); len(done.Dropped) != 0 {
 		t.Errorf("dropped %v of a group that keeps for ever", done.Dropped)
 	}
-	o.Keep, o.MaxShare = keeping(map[string]time.Duration{"g": 80 * day, "h": 80 * day}), 1
+	o.Keep, o.MaxShare = keeping(map[string]time.Duration{"g": 50 * day, "h": 50 * day}), 1
 	if done := sweepOnce(t, pool, o); len(done.Dropped) != 1 || len(archiveOf(t, pool, "h")) != 0 {
 		t.Errorf("dropped %v", done.Dropped)
 	}
