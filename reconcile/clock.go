@@ -98,20 +98,28 @@ func readAs(wall int64, zone *time.Location) time.Time {
 // names keeps one string for each of few values. The padding of a CHAR, which
 // PostgreSQL sends, is none of it.
 type names struct {
-	of     map[string]string
-	padded bool
+	of         map[string]string
+	raw, named string // the last one
+	padded     bool
 }
 
-func namesOf(c column) names { return names{map[string]string{}, c.declared == "bpchar"} }
+func namesOf(c column) *names {
+	return &names{of: map[string]string{}, padded: c.declared == "bpchar"}
+}
 
-func (n names) name(b []byte) string {
-	if s, ok := n.of[string(b)]; ok {
-		return s
+func (n *names) name(b []byte) string {
+	if string(b) == n.raw {
+		return n.named
 	}
-	s := string(b)
-	if n.padded {
-		s = strings.TrimRight(s, " ")
+	raw := string(b)
+	named, ok := n.of[raw]
+	if !ok {
+		named = raw
+		if n.padded {
+			named = strings.TrimRight(raw, " ")
+		}
+		n.of[raw] = named
 	}
-	n.of[string(b)] = s
-	return s
+	n.raw, n.named = raw, named
+	return named
 }

@@ -176,7 +176,11 @@ func (c *comparison) weigh(t *Tally, seen *booked, g *groups, core interval) boo
 // allocating.
 type booked [3]currencyParts
 
-type currencyParts map[string]*part
+type currencyParts struct {
+	of       map[string]*part
+	currency string // the last one, and its part: nearly always the next one, too
+	part     *part
+}
 
 func (p *currencyParts) book(g *group) {
 	p.add(g.currency, g.within)
@@ -189,20 +193,27 @@ func (p *currencyParts) add(currency string, rows part) {
 	if rows.rows == 0 {
 		return
 	}
-	if *p == nil {
-		*p = currencyParts{}
+	if p.part == nil || p.currency != currency {
+		p.currency, p.part = currency, p.in(currency)
 	}
-	have := (*p)[currency]
+	p.part.add(rows.rows, rows.sum)
+}
+
+func (p *currencyParts) in(currency string) *part {
+	if p.of == nil {
+		p.of = map[string]*part{}
+	}
+	have := p.of[currency]
 	if have == nil {
 		have = &part{}
-		(*p)[currency] = have
+		p.of[currency] = have
 	}
-	have.add(rows.rows, rows.sum)
+	return have
 }
 
 func (b *booked) into(t *Tally) {
 	for p, parts := range b {
-		for currency, have := range parts {
+		for currency, have := range parts.of {
 			t.Totals[p][currency] = Total{have.rows, have.sum.value()}
 		}
 	}
