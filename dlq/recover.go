@@ -159,7 +159,7 @@ func (s *step) recordSearch(ctx context.Context, c openChunk, lost []lostItem, t
 		if err := s.recordUnsent(ctx, tx, unconfirmed, Unconfirmed, itemUnconfirmed); err != nil {
 			return err
 		}
-		if err := s.sendAgain(ctx, tx, again); err != nil {
+		if err := s.waitAgain(ctx, tx, again, 1); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, sqlChunkState, pgx.NamedArgs{"id": s.id, "from": c.From, "state": 1})
@@ -242,30 +242,33 @@ func (s *step) judgeLost(ctx context.Context, lost []lostItem, targets map[int32
 	return out, nil
 }
 
-const sqlSendAgain = `
-UPDATE replay_item SET state = 0, tries = tries + 1 WHERE replay_id = @id AND no = ANY(@nos) AND state = 1`
-
-const sqlNextNoBack = `
+const (
+	sqlItemsWaiting = `
+UPDATE replay_item SET state = 0, tries = tries + @tries
+WHERE replay_id = @id AND no BETWEEN @first AND @last AND no = ANY(@nos) AND state = 1`
+	sqlNextNoBack = `
 UPDATE replay SET next_no = least(next_no, @no), waiting = waiting + @n WHERE id = @id`
+)
 
-// sendAgain puts items back into the queue: letters and claims are free, as if
-// they had never been taken.
-func (s *step) sendAgain(ctx context.Context, tx pgx.Tx, items []*sendItem) error {
+// waitAgain puts claimed items back into the queue: letters and claims are free, as
+// if they had never been taken. tries is how often they were sent in vain by it.
+func (s *step) waitAgain(ctx context.Context, tx pgx.Tx, items []*sendItem, tries int) error {
 	if len(items) == 0 {
 		return nil
 	}
 	nos := itemNos(items)
+	first, last := span(nos)
 	if err := s.putBack(ctx, tx, nos, true); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, sqlDropClaims, pgx.NamedArgs{"id": s.id, "nos": nos}); err != nil {
-		return fmt.Errorf("give claims back: %w", err)
+	b := &pgx.Batch{}
+	b.Queue(sqlDropClaims, pgx.NamedArgs{"id": s.id, "nos": nos})
+	b.Queue(sqlItemsWaiting, pgx.NamedArgs{"id": s.id, "first": first, "last": last, "nos": nos, "tries": tries})
+	b.Queue(sqlNextNoBack, pgx.NamedArgs{"id": s.id, "no": first, "n": len(nos)})
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("put items %d to %d back: %w", first, last, err)
 	}
-	if _, err := tx.Exec(ctx, sqlSendAgain, pgx.NamedArgs{"id": s.id, "nos": nos}); err != nil {
-		return fmt.Errorf("put items back: %w", err)
-	}
-	_, err := tx.Exec(ctx, sqlNextNoBack, pgx.NamedArgs{"id": s.id, "no": nos[0], "n": len(nos)})
-	return err
+	return nil
 }
 
 // searchTime bounds one search; the next one goes on where it was.

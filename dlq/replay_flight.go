@@ -86,30 +86,22 @@ func (c *chunk) confirmed() bool {
 	return true
 }
 
-const sqlItemsWaiting = `
-UPDATE replay_item SET state = 0 WHERE replay_id = @id AND no BETWEEN @first AND @last AND no = ANY(@nos) AND state = 1`
-
-// retract takes a chunk's intent back, none of which has left: letters and claims are
-// free, and the items wait again. What was left out stays so.
+// retract takes a chunk's intent back, none of which has left. What was left out
+// stays so.
 func (s *step) retract(ctx context.Context, c *chunk) error {
-	nos := itemNos(c.going())
-	if len(nos) == 0 {
+	going := c.going()
+	if len(going) == 0 {
 		return nil
 	}
-	first, last := span(nos)
 	err := s.fenced(ctx, func(tx pgx.Tx, _ ReplayState) error {
-		if err := s.putBack(ctx, tx, nos, true); err != nil {
+		if err := s.waitAgain(ctx, tx, going, 0); err != nil {
 			return err
 		}
-		b := &pgx.Batch{}
-		b.Queue(sqlDropClaims, pgx.NamedArgs{"id": s.id, "nos": nos})
-		b.Queue(sqlItemsWaiting, pgx.NamedArgs{"id": s.id, "first": first, "last": last, "nos": nos})
-		b.Queue(sqlNextNoBack, pgx.NamedArgs{"id": s.id, "no": first, "n": len(nos)})
-		b.Queue(sqlChunkState, pgx.NamedArgs{"id": s.id, "from": c.items[0].no, "state": 1})
-		return tx.SendBatch(ctx, b).Close()
+		_, err := tx.Exec(ctx, sqlChunkState, pgx.NamedArgs{"id": s.id, "from": c.items[0].no, "state": 1})
+		return err
 	})
 	if err != nil {
-		return fmt.Errorf("take the intent of items %d to %d back: %w", first, last, err)
+		return fmt.Errorf("take an intent back: %w", err)
 	}
 	return nil
 }
