@@ -60,9 +60,8 @@ func (s *Server) search(c echo.Context) error {
 // searchPage lists what has the term in its key, headers, error or payload.
 func (s *Server) searchPage(c echo.Context, text string) error {
 	here, actor := localeOf(c), actorOf(c)
-	v := views.Found{Frame: s.pageFrame(c, "letters", here.Text("search.title"), letterSectionCrumbs(here, here.Text("search.title"))...), Text: text}
-	v.Query = text
-	if err := s.findMoney(c, &v); err != nil {
+	v, err := s.foundPage(c, text)
+	if err != nil {
 		return err
 	}
 	if !actor.May(access.ReadPayload) {
@@ -81,13 +80,7 @@ func (s *Server) searchPage(c echo.Context, text string) error {
 	if len(page.Items) == 1 && page.Next == "" && page.Stopped == nil && !v.Money() {
 		return c.Redirect(http.StatusSeeOther, "/letters/"+page.Items[0].ID.String())
 	}
-	list := address("/letters", "q", text)
-	for _, l := range page.Items {
-		v.Rows = append(v.Rows, s.letterRow(actor, l, queryAddress(list)))
-	}
-	if page.Next != "" {
-		v.More = list
-	}
+	s.foundLetters(c, &v, page, address("/letters", "q", text))
 	if len(page.Items) == 0 {
 		if only := v.Only(); only != "" && page.Stopped == nil {
 			return c.Redirect(http.StatusSeeOther, only)
@@ -99,6 +92,25 @@ func (s *Server) searchPage(c echo.Context, text string) error {
 		return err
 	}
 	return render(c, http.StatusOK, views.SearchPage(v))
+}
+
+// foundPage begins a page of what was found, with breaks and compensations.
+func (s *Server) foundPage(c echo.Context, text string) (views.Found, error) {
+	here := localeOf(c)
+	v := views.Found{Frame: s.pageFrame(c, "letters", here.Text("search.title"), letterSectionCrumbs(here, here.Text("search.title"))...), Text: text}
+	v.Query = text
+	err := s.findMoney(c, &v)
+	return v, err
+}
+
+// foundLetters adds letters; list is the address of all that are like them.
+func (s *Server) foundLetters(c echo.Context, v *views.Found, page dlq.LetterPage, list string) {
+	for _, l := range page.Items {
+		v.Rows = append(v.Rows, s.letterRow(actorOf(c), l, queryAddress(list)))
+	}
+	if page.Next != "" {
+		v.More = list
+	}
 }
 
 func queryAddress(href string) string { return "?" + queryOf(href) }

@@ -17,7 +17,7 @@ const eventLetters = 200
 // eventPage shows the letters of an event id and the replays that hold them; an
 // event that was not replayed has its list of letters.
 func (s *Server) eventPage(c echo.Context, event string, letters dlq.LetterPage) error {
-	ctx, here, actor := c.Request().Context(), localeOf(c), actorOf(c)
+	ctx := c.Request().Context()
 	list := address("/letters", "event_id", event)
 	ids, _, err := s.Letters.IDs(ctx, dlq.LetterFilter{EventID: event}, eventLetters)
 	if err != nil {
@@ -30,21 +30,15 @@ func (s *Server) eventPage(c echo.Context, event string, letters dlq.LetterPage)
 	if len(items) == 0 {
 		return c.Redirect(http.StatusSeeOther, list)
 	}
-	v := views.Found{Frame: s.pageFrame(c, "letters", here.Text("search.title"), letterSectionCrumbs(here, here.Text("search.title"))...),
-		Text: event, MoreReplays: more}
-	v.Query = event
+	v, err := s.foundPage(c, event)
+	if err != nil {
+		return err
+	}
+	v.MoreReplays = more
 	for _, it := range items {
 		v.Replays = append(v.Replays, foundReplay(it))
 	}
-	for _, l := range letters.Items {
-		v.Rows = append(v.Rows, s.letterRow(actor, l, queryAddress(list)))
-	}
-	if letters.Next != "" {
-		v.More = list
-	}
-	if err := s.findMoney(c, &v); err != nil {
-		return err
-	}
+	s.foundLetters(c, &v, letters, list)
 	return render(c, http.StatusOK, views.SearchPage(v))
 }
 
