@@ -395,7 +395,8 @@ func TestMonthsAreMadeAtOnceByMany(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := b.count("pg_inherits WHERE inhparent = 'dead_letter'::regclass"); n != monthsAhead+1 {
+	// the database may be a copy of one that was migrated in an earlier month
+	if n := b.count("pg_inherits WHERE inhparent = 'dead_letter'::regclass AND right(inhrelid::regclass::text, 6) >= to_char(now() AT TIME ZONE 'UTC', 'YYYYMM')"); n != monthsAhead+1 {
 		t.Errorf("%d months, want %d", n, monthsAhead+1)
 	}
 }
