@@ -38,6 +38,17 @@ func (s *Server) approvalsPage(c echo.Context) error {
 	return render(c, 200, views.ApprovalsPage(v))
 }
 
+// fileTask puts a task where its reader finds it: with what they asked for
+// themselves, or with what they may decide about.
+func fileTask(v *views.Approvals, g *views.ApprovalGroup, actor access.Actor, by string, decide access.Act, t views.Task) {
+	switch {
+	case by == actor.User:
+		v.Asked = append(v.Asked, t)
+	case actor.May(decide):
+		g.Tasks = append(g.Tasks, t)
+	}
+}
+
 func (s *Server) compensationsToApprove(c echo.Context, v *views.Approvals) error {
 	here, actor := localeOf(c), actorOf(c)
 	b, err := s.Compensations.Batch(c.Request().Context(), actor, compensate.Filter{})
@@ -78,12 +89,7 @@ func (s *Server) skipsToApprove(c echo.Context, v *views.Approvals) error {
 	}
 	g := views.ApprovalGroup{Title: here.Text("approvals.skips"), All: "/compensations?state=needs_attention", Link: here.Text("approvals.all")}
 	for _, skip := range waiting {
-		switch {
-		case skip.By == actor.User:
-			v.Asked = append(v.Asked, skipTask(here, skip))
-		case actor.May(access.ApproveCompensation):
-			g.Tasks = append(g.Tasks, skipTask(here, skip))
-		}
+		fileTask(v, &g, actor, skip.By, access.ApproveCompensation, skipTask(here, skip))
 	}
 	v.Add(g, approvalsListed)
 	return nil
@@ -110,12 +116,7 @@ func (s *Server) jobsToApprove(c echo.Context, v *views.Approvals) error {
 			Icon: "user-check", Title: here.Text("overview.job_change", "job", p.Job), Href: proposalHref(p.ID), Link: here.Text("overview.review"),
 			Detail: here.Text("approvals.asked", "by", p.MadeBy, "time", here.Relative(p.MadeAt), "reason", p.Reason),
 		}
-		switch {
-		case p.MadeBy == actor.User:
-			v.Asked = append(v.Asked, task)
-		case actor.May(access.ApproveJob):
-			g.Tasks = append(g.Tasks, task)
-		}
+		fileTask(v, &g, actor, p.MadeBy, access.ApproveJob, task)
 	}
 	v.Add(g, approvalsRead) // there is no other list of them
 	return nil
@@ -132,12 +133,7 @@ func (s *Server) replaysToApprove(c echo.Context, v *views.Approvals) error {
 	}
 	g := views.ApprovalGroup{Title: here.Text("approvals.replays"), All: "/replays?state=awaiting_approval", Link: here.Text("approvals.all")}
 	for _, r := range page.Items {
-		switch {
-		case r.CreatedBy == actor.User:
-			v.Asked = append(v.Asked, approvalTask(here, r))
-		case actor.May(access.ApproveReplay):
-			g.Tasks = append(g.Tasks, approvalTask(here, r))
-		}
+		fileTask(v, &g, actor, r.CreatedBy, access.ApproveReplay, approvalTask(here, r))
 	}
 	v.Add(g, approvalsListed)
 	return nil
@@ -160,12 +156,7 @@ func (s *Server) outboxToApprove(c echo.Context, v *views.Approvals) error {
 				continue
 			}
 			task := outboxTask(here, command)
-			switch {
-			case command.AskedBy == actor.User:
-				v.Asked = append(v.Asked, task)
-			case actor.May(access.ApproveOutbox):
-				g.Tasks = append(g.Tasks, task)
-			}
+			fileTask(v, &g, actor, command.AskedBy, access.ApproveOutbox, task)
 		}
 	}
 	v.Add(g, approvalsListed)

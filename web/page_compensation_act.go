@@ -8,25 +8,7 @@ import (
 
 	"oncemore/compensate"
 	"oncemore/internal/access"
-	"oncemore/views/locale"
 )
-
-// compensationRefusal turns what a command answered into a sentence for the
-// form's page. False: it is no error that a form can mend.
-func compensationRefusal(here locale.Locale, err error, reason string) (refused, bool) {
-	p := problemOf(err)
-	if p.Status != http.StatusConflict && p.Status != http.StatusUnprocessableEntity && p.Key != "error.own_approval" {
-		return refused{}, false
-	}
-	was := refused{Status: p.Status, Reason: reason, Text: here.Text(p.Key+".title") + here.Text("sentence.stop") + here.Text(p.Key+".detail")}
-	switch p.Key {
-	case "error.reason_required":
-		was.Text = here.Text("form.reason")
-	case "error.compensation_void", "error.compensation_limit", "error.compensation_not_for", "error.compensation_input", "error.compensation_twice":
-		was.Text += here.Text("sentence.gap") + "(" + plainText(err) + ")"
-	}
-	return was, true
-}
 
 // reasonOf reads why somebody does something.
 func reasonOf(c echo.Context) (string, error) {
@@ -66,7 +48,7 @@ func after(c echo.Context, page string, show func(echo.Context, refused) error, 
 	if err == nil {
 		return c.Redirect(http.StatusSeeOther, page)
 	}
-	was, ok := compensationRefusal(localeOf(c), err, reason)
+	was, ok := financeRefusal(localeOf(c), err, reason)
 	if !ok {
 		return err
 	}
@@ -105,7 +87,7 @@ func (s *Server) compensationSwitch(stop bool) echo.HandlerFunc {
 		if err == nil {
 			return c.Redirect(http.StatusSeeOther, "/compensations")
 		}
-		was, ok := compensationRefusal(localeOf(c), err, reason)
+		was, ok := financeRefusal(localeOf(c), err, reason)
 		if !ok {
 			return err
 		}

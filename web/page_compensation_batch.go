@@ -79,7 +79,7 @@ func (s *Server) showBatch(c echo.Context, f compensate.Filter, was refused, res
 			v.Approved++
 			continue
 		}
-		why, _ := compensationRefusal(here, r.Err, "")
+		why, _ := financeRefusal(here, r.Err, "")
 		v.Refused = append(v.Refused, views.BatchNote{Text: why.Text, Links: []views.Param{compensationLink(r.ID)}})
 	}
 	return render(c, was.status(), views.CompensationBatchPage(v))
@@ -165,7 +165,7 @@ func (s *Server) compensationBatchApprove(c echo.Context) error {
 	}
 	results, err := s.Compensations.ApproveAll(c.Request().Context(), actorBecause(c, reason), seen)
 	if err != nil {
-		was, ok := compensationRefusal(localeOf(c), err, reason)
+		was, ok := financeRefusal(localeOf(c), err, reason)
 		if !ok {
 			return err
 		}

@@ -291,7 +291,7 @@ func previewRow(here locale.Locale, action string, p compensate.Preview) views.P
 		row.Amount = locale.Money(p.Amount.String(), p.Currency)
 	}
 	if p.Problem != nil {
-		why, _ := compensationRefusal(here, p.Problem, "")
+		why, _ := financeRefusal(here, p.Problem, "")
 		switch row.Problem = why.Text; {
 		case errors.Is(p.Problem, compensate.ErrNotFor) && p.LetterID == nil:
 			row.Problem = here.Text("compensation.not_for", "action", action, "type", here.Inside(here.Text("break.type."+string(p.Break.Type))), "state", here.Inside(here.Text("state.break."+p.Break.State.String())))
@@ -322,7 +322,7 @@ func (s *Server) compensationPropose(c echo.Context) error {
 	}
 	ids, err := s.proposeRepairs(c, form, actorBecause(c, reason))
 	if err != nil {
-		was, ok := compensationRefusal(localeOf(c), err, reason)
+		was, ok := financeRefusal(localeOf(c), err, reason)
 		if !ok {
 			return err
 		}

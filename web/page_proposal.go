@@ -115,7 +115,7 @@ func (s *Server) proposalDecide(c echo.Context) error {
 	if err == nil {
 		return c.Redirect(http.StatusSeeOther, proposalHref(id))
 	}
-	was, ok := reconcileRefusal(localeOf(c), err)
+	was, ok := financeRefusal(localeOf(c), err, "")
 	if !ok {
 		return err
 	}

@@ -168,7 +168,7 @@ func (d *jobDraft) found(here locale.Locale, err error) {
 	case errors.Is(err, reconcile.ErrDefinition):
 		d.status, d.problems = http.StatusUnprocessableEntity, reconcile.Problems(err)
 	default:
-		if was, ok := reconcileRefusal(here, err); ok {
+		if was, ok := financeRefusal(here, err, ""); ok {
 			d.status, d.trouble = was.Status, was.Text
 		}
 	}

@@ -2,9 +2,7 @@ package web
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"oncemore/internal/access"
 	"oncemore/reconcile"
 	"oncemore/views"
 	"oncemore/views/locale"
@@ -169,29 +166,6 @@ func runStateWord(r reconcile.Run) string {
 		return "complete"
 	}
 	return r.Sign.String()
-}
-
-// spokenErrors are those of reconciliation whose own words name what to do.
-var spokenErrors = []error{reconcile.ErrWindow, reconcile.ErrPlan, reconcile.ErrFile, reconcile.ErrBreakState}
-
-// reconcileRefusal turns what a command of finance answered into a sentence for
-// the form's page.
-func reconcileRefusal(here locale.Locale, err error) (refused, bool) {
-	p := problemOf(err)
-	mends := p.Status == http.StatusConflict || p.Status == http.StatusUnprocessableEntity || errors.Is(err, reconcile.ErrOwnRun)
-	if !mends || !locale.Has(p.Key+".title") {
-		return refused{}, false
-	}
-	text := here.Text(p.Key+".title") + here.Text("sentence.stop") + here.Text(p.Key+".detail", "field", fieldOf(err))
-	for _, spoken := range spokenErrors {
-		if _, own, ok := strings.Cut(err.Error(), spoken.Error()+": "); ok && errors.Is(err, spoken) {
-			text += here.Text("sentence.gap") + "(" + own + ")"
-		}
-	}
-	if errors.Is(err, access.ErrReasonRequired) {
-		text = here.Text("form.reason")
-	}
-	return refused{Status: p.Status, Text: text}, true
 }
 
 // againFinance shows a page of finance whose form was refused. False: there is

@@ -368,7 +368,7 @@ func (s *Server) refuseFinance(c echo.Context, from, reason string, err error) e
 	here := localeOf(c)
 	was, ok := refusal(here, err)
 	if !ok {
-		was, ok = reconcileRefusal(here, err)
+		was, ok = financeRefusal(here, err, "")
 	}
 	if !ok {
 		return err

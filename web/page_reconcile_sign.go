@@ -155,7 +155,7 @@ func (s *Server) runSignOff(c echo.Context) error {
 	}
 	body := signOffJSON{Act: form.Get("act"), Seal: form.Get("seal"), Checklist: form["checklist"], Reason: reason}
 	if err := s.signOff(c, id, body); err != nil {
-		was, ok := reconcileRefusal(localeOf(c), err)
+		was, ok := financeRefusal(localeOf(c), err, "")
 		if !ok {
 			return err
 		}
