@@ -49,7 +49,7 @@ func (s *replayShop) eachSentOnce(t *testing.T, points string, replay int64) {
 // A process is killed with one chunk on its way and the next one claimed: nothing
 // is sent twice, and nothing is forgotten.
 func TestKilledWithTheNextChunkClaimed(t *testing.T) {
-	for name, c := range map[string]crashChild{
+	for name, crash := range map[string]crashChild{
 		"the first one is on its way":    {At: momentClaimed, Times: 2},
 		"the first one is not recorded":  {At: momentPublished, Times: 1},
 		"the second one is not recorded": {At: momentPublished, Times: 2},
@@ -57,6 +57,7 @@ func TestKilledWithTheNextChunkClaimed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			brokers(t, func(t *testing.T, addr string) {
 				s, points, replay := flown(t, addr)
+				c := crash
 				c.Replay, c.ChunkSize = replay, 2
 				s.crashAs(c)
 				if n := s.count(`SELECT count(*) FROM replay_chunk WHERE state = 0`); n == 0 {
