@@ -144,11 +144,15 @@ func (w *msgWriter) object(b []byte, depth int) (rest []byte, err error) {
 	return rest, err
 }
 
-// key writes a key that is no text as the text of its JSON.
+// key writes a key that is no text as the text of its JSON. Keys in keys double
+// with every level, since each quotes the one below.
 func (w *msgWriter) key(b []byte, depth int) (rest []byte, err error) {
 	begin := len(w.out)
 	if rest, err = w.value(b, depth); err != nil {
 		return nil, err
+	}
+	if len(w.out) > MaxInflated {
+		return nil, errTooLarge
 	}
 	if written := string(w.out[begin:]); written[0] != '"' {
 		w.out = w.out[:begin]

@@ -112,6 +112,11 @@ func TestBombs(t *testing.T) {
 	if o := open(t, payload.Input{Value: window, ContentEncoding: "zstd"}); len(o.Problems) != 1 {
 		t.Errorf("window: %+v", o.Problems)
 	}
+	const levels = 60 // maps that are keys of maps: each quotes the one in it
+	keys := append(bytes.Repeat([]byte{0x81}, levels), bytes.Repeat([]byte{0xc0}, levels+1)...)
+	if o := open(t, payload.Input{Value: keys, ContentType: "application/msgpack"}); len(o.Problems) != 1 || o.Document != nil {
+		t.Errorf("MessagePack: %d bytes of %d, %+v", len(o.Document), len(keys), o.Problems)
+	}
 }
 
 func TestBestView(t *testing.T) {
