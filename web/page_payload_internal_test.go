@@ -221,7 +221,7 @@ func TestLongPayloadsAreCutAndSaySo(t *testing.T) {
 	here := locale.Locale{Tag: locale.English}
 	value := []byte(strings.Repeat("双", 400_000))
 	p := payloadOf(here, letterAddress{}, letterFacts{body: dlq.Body{Value: value}}, "")
-	if !strings.Contains(p.Note, "The first 65 KB are shown. Download it for the whole.") || len(plain(p.Lines)) > shownText+10 {
+	if !strings.Contains(p.Note, "This view ends after 65 KB. Download it for the whole.") || len(plain(p.Lines)) > shownText+10 {
 		t.Errorf("note %q, %d bytes shown", p.Note, len(plain(p.Lines)))
 	}
 }

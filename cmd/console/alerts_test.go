@@ -98,7 +98,7 @@ alerts:
 			a.close()
 		}
 	})
-	const want = "firing unattended: shop/nobody.DLT holds 1 messages, and nobody drains it."
+	const want = "firing unattended: shop/nobody.DLT holds 1 message, and nobody drains it."
 	testkit.Eventually(t, 60*time.Second, func() bool { return slices.Contains(in.all(), want) }, "the receiver is told")
 	looks, err := apps[0].alerts.Looks(t.Context())
 	if err != nil || len(looks) != len(apps[0].alerts.Rules()) {
@@ -140,6 +140,16 @@ func TestEveryRuleHasItsWords(t *testing.T) {
 	}
 	if got := alertWords("en", "alert.age.says", args); got != "The oldest open letter of shop/order.paid.DLT waits for 1 min 30 s." {
 		t.Errorf("%q", got)
+	}
+	args["class"], args["why"], args["state"], args["n"] = missing, missing, "waiting", int64(1)
+	for key, want := range map[string]string{
+		"alert.growth.says":         "Fault F-28 grows: 1 letter in the last two hours, more than in any two hours of the day before. An error of unknown class in points, from shop/order.paid.DLT.",
+		"alert.consumer_state.says": "Consumer group points does not consume. Waits: no reason is given.",
+		"alert.unattended.says":     "shop/order.paid.DLT holds 1 message, and nobody drains it.",
+	} {
+		if got := alertWords("en", key, args); got != want {
+			t.Errorf("%s: %q", key, got)
+		}
 	}
 }
 

@@ -64,6 +64,9 @@ func alertValue(here locale.Locale, name string, value any) any {
 		if name == "state" {
 			return here.Text("state.consumer." + v)
 		}
+		if key := "alert.missing." + name; v == missing && locale.Has(key) {
+			return here.Text(key)
+		}
 	}
 	return value
 }
@@ -168,13 +171,17 @@ type look = func(context.Context) ([]alert.Condition, error)
 func faultCondition(f dlq.Fault, n int64) alert.Condition {
 	id := strconv.Itoa(int(f.ID))
 	return alert.Condition{Key: "fault/" + id, Href: "/faults/" + id, Args: map[string]any{
-		"id": id, "n": n, "source": f.Cluster + "/" + f.Source, "group": orDash(f.Group), "class": orDash(f.ErrorClass),
+		"id": id, "n": n, "source": f.Cluster + "/" + f.Source, "group": orMissing(f.Group), "class": orMissing(f.ErrorClass),
 	}}
 }
 
-func orDash(s *string) string {
+// missing stands for a value that a condition does not have; its words come
+// with the language.
+const missing = "–"
+
+func orMissing(s *string) string {
 	if s == nil || *s == "" {
-		return "–"
+		return missing
 	}
 	return *s
 }
@@ -302,7 +309,7 @@ func (a *app) lookAtConsumers(ctx context.Context) (out []alert.Condition, err e
 		if !g.Ours || g.State != fleet.Failed && g.State != fleet.Stale && g.State != fleet.Waiting && g.State != fleet.Stopped {
 			continue
 		}
-		c := alert.Condition{Key: "group/" + g.Name, Href: "/consumers/" + g.Name, Args: map[string]any{"group": g.Name, "state": g.State.String(), "why": orDash(&g.StateReason)}}
+		c := alert.Condition{Key: "group/" + g.Name, Href: "/consumers/" + g.Name, Args: map[string]any{"group": g.Name, "state": g.State.String(), "why": orMissing(&g.StateReason)}}
 		if g.State == fleet.Failed {
 			c.Severity = alert.Critical
 		}

@@ -42,7 +42,7 @@ func (a *app) lookAtSwitch(ctx context.Context) ([]alert.Condition, error) {
 	if err != nil || kill.StoppedBy == nil {
 		return nil, err
 	}
-	return []alert.Condition{{Key: "compensations", Href: "/compensations", Args: map[string]any{"by": *kill.StoppedBy, "why": orDash(kill.Reason)}}}, nil
+	return []alert.Condition{{Key: "compensations", Href: "/compensations", Args: map[string]any{"by": *kill.StoppedBy, "why": orMissing(kill.Reason)}}}, nil
 }
 
 // lookAtDayLimits finds currencies of an action that wait for tomorrow: something

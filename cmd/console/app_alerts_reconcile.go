@@ -34,7 +34,7 @@ func (a *app) lookForFailedRuns(ctx context.Context) ([]alert.Condition, error) 
 			return nil
 		}
 		id := strconv.FormatInt(s.LastRun, 10)
-		return []alert.Condition{{Key: "job/" + s.Job, Href: "/runs/" + id, Args: map[string]any{"job": s.Job, "id": id, "why": orDash(&s.Error)}}}
+		return []alert.Condition{{Key: "job/" + s.Job, Href: "/runs/" + id, Args: map[string]any{"job": s.Job, "id": id, "why": orMissing(&s.Error)}}}
 	})
 }
 
