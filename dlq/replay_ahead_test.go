@@ -65,3 +65,41 @@ func TestAnOldJudgementIsAskedAgain(t *testing.T) {
 		t.Errorf("%s, want one applied and one duplicate", outcomes(p))
 	}
 }
+
+// mute judges as if the broker had not said, of the first times that an item is
+// about to be sent, where it leads.
+type mute struct {
+	Judging
+	mu    sync.Mutex
+	times int
+}
+
+func (m *mute) Judge(ctx context.Context, subjects []Subject, target Target) ([]Judged, error) {
+	out, err := m.Judging.Judge(ctx, subjects, target)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.times--; m.times >= 0 {
+		for i := range out {
+			out[i].Route, out[i].NoRoute = nil, reason("reason.unknown.broker", "cluster", "main", "at", "")
+		}
+	}
+	return out, err
+}
+
+// A route that cannot be told while a broker is silent is no other route: the
+// replay waits for the broker, and sends.
+func TestARouteIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	s := newReplayShop(t, testkit.FakeKafkaAddr(t))
+	group := s.ours("points")
+	s.connect()
+	letter := s.failed("payment-1", group)
+	s.consume(group, applies, group+replaySuffix)
+	plan := s.plan(ada, PlanRequest{Selection: ids(letter), Target: ToGroup})
+	s.replays.judge = &mute{Judging: s.replays.judge, times: 2}
+	s.start(ada, plan.ID)
+	s.work(plan.ID)
+	if p := s.get(plan.ID); p.LeftOut != 0 || p.Outcomes[Applied] != 1 {
+		t.Errorf("%s, %d left out, want one applied", outcomes(p), p.LeftOut)
+	}
+}

@@ -321,15 +321,26 @@ func (s *step) askVerdicts(ctx context.Context, c *chunk) (err error) {
 // passing are the reasons of an unknown verdict that may be gone in a moment.
 var passing = []string{"reason.unknown.broker", "reason.unknown.evidence", "reason.unknown.evidence_timeout"}
 
+// passing is such a reason, of the item's route or of the verdict in a group.
+func (it *sendItem) passing() (why Reason, passes bool) {
+	if slices.Contains(passing, it.astray.Key) {
+		return it.astray, true
+	}
+	for _, g := range it.groups {
+		if g.verdict == Unknown && slices.Contains(passing, g.reason.Key) {
+			why, passes = g.reason, true
+		}
+	}
+	return why, passes
+}
+
 // silent reports whether a broker or an evidence database does not answer, for as
 // long as one waits for it. Beyond that the items are left out as unknown.
 func (s *step) silent(c *chunk) bool {
 	waits := false
 	for _, it := range c.items {
-		for _, g := range it.groups {
-			if it.goes() && g.verdict == Unknown && slices.Contains(passing, g.reason.Key) {
-				waits, s.unheard = true, g.reason
-			}
+		if why, passes := it.passing(); it.goes() && passes {
+			waits, s.unheard = true, why
 		}
 	}
 	if !waits {
@@ -372,9 +383,9 @@ func (it *sendItem) judgedAs(j Judged, target sendTarget) {
 	folded := it.groupsFolded(j, target)
 	switch {
 	case j.Route == nil && !folded:
-		it.leave(j.NoRoute)
+		it.astray = j.NoRoute
 	case j.Route != nil && !folded && (j.Route.Cluster != target.Cluster || j.Route.Topic != target.Topic || j.Route.Exchange != target.Exchange):
-		it.leave(replayReason("reason.route.changed", "topic", target.Topic))
+		it.astray = replayReason("reason.route.changed", "topic", target.Topic)
 	default:
 		p := planItem{groups: it.groups}
 		p.merge(j.Groups)
