@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -36,6 +37,36 @@ type known struct {
 	Amount   Amount
 }
 
+const sqlLockBooking = `SELECT pg_advisory_xact_lock(hashtextextended('reconcile_movement ' || @job, 0))`
+
+// alone lets one transaction at a time move a job's breaks. Two runs would book
+// one break twice, and a roll-forward would miss what has a lower number than
+// it, and is not yet committed. It comes before the locks of breaks.
+func alone(ctx context.Context, tx pgx.Tx, job string) error {
+	if _, err := tx.Exec(ctx, sqlLockBooking, pgx.NamedArgs{"job": job}); err != nil {
+		return fmt.Errorf("wait for other bookings of %s: %w", job, err)
+	}
+	return nil
+}
+
+// mostKey is how many bytes of a key an index can hold beside the rest.
+const mostKey = 2000
+
+var errUnkept = errors.New("a difference cannot be kept")
+
+// keepable reports what the console's database could not hold.
+func (f Finding) keepable() error {
+	if len(f.Encoded) > mostKey {
+		return fmt.Errorf("%w: a key has %d bytes; the query and the look-up can give md5 of it", errUnkept, len(f.Encoded))
+	}
+	for _, part := range f.Key {
+		if !isText(part) {
+			return fmt.Errorf("%w: key %q is no text; the query and the look-up can give it in hex", errUnkept, part)
+		}
+	}
+	return nil
+}
+
 const sqlKnown = `
 SELECT b.key, b.type, b.id, b.state, b.currency, b.amount::text
 FROM reconcile_break b WHERE b.job = @job AND b.key = ANY(@keys)
@@ -46,6 +77,9 @@ ORDER BY b.id FOR UPDATE`
 func (b booking) book(ctx context.Context, tx pgx.Tx, found []Finding) error {
 	keys := make([][]byte, len(found))
 	for i, f := range found {
+		if err := f.keepable(); err != nil {
+			return err
+		}
 		keys[i] = f.Encoded
 	}
 	rows, err := tx.Query(ctx, sqlKnown, pgx.NamedArgs{"job": b.job, "keys": keys})
@@ -90,7 +124,7 @@ SELECT @run, id, 1, @type, @currency, @amount::numeric, @sides FROM b`
 func (b booking) args(f Finding) pgx.NamedArgs {
 	args := pgx.NamedArgs{
 		"job": b.job, "run": b.run, "key": f.Encoded, "type": f.Type, "key_text": f.Key, "event_id": nil,
-		"currency": f.Currency, "amount": f.Difference.String(), "sides": f.Sides,
+		"currency": f.Currency, "amount": f.Difference.String(), "sides": f.Sides, "gone": f.gone(),
 	}
 	if i := slices.Index(b.key, "event_id"); i >= 0 {
 		args["event_id"] = f.Key[i]
@@ -101,8 +135,8 @@ func (b booking) args(f Finding) pgx.NamedArgs {
 func (b booking) fresh(batch *pgx.Batch, f Finding) { batch.Queue(sqlFresh, b.args(f)) }
 
 const sqlAgain = `
-UPDATE reconcile_break SET seen_at = now(), seen_run = @run, amount = @amount::numeric, currency = @currency, sides = @sides,
-  state = @state, closed_at = NULL, closed_run = NULL, closed_how = NULL, returns = returns + @returns
+UPDATE reconcile_break SET seen_at = now(), seen_run = @run, amount = @amount::numeric, currency = @currency,
+  sides = CASE WHEN @gone THEN sides ELSE @sides END, state = @state, closed_at = NULL, closed_run = NULL, closed_how = NULL, returns = returns + @returns
 WHERE id = @id`
 
 const sqlSaid = `

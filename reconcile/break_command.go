@@ -51,6 +51,10 @@ type lockedBreak struct {
 	Owner    *string
 }
 
+const sqlAloneOf = `
+SELECT pg_advisory_xact_lock(hashtextextended('reconcile_movement ' || job, 0))
+FROM (SELECT DISTINCT job FROM reconcile_break WHERE id = ANY(@ids) ORDER BY job) jobs`
+
 // each does one command on breaks in one transaction, with one audit row.
 func (b *Breaks) each(ctx context.Context, actor access.Actor, act access.Act, ids []int64, e audit.Entry, do func(*pgx.Batch, lockedBreak) error) error {
 	if err := actor.Check(act); err != nil {
@@ -58,6 +62,11 @@ func (b *Breaks) each(ctx context.Context, actor access.Actor, act access.Act, i
 	}
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
 	return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		if act == access.ExplainBreak { // it moves money
+			if _, err := tx.Exec(ctx, sqlAloneOf, pgx.NamedArgs{"ids": ids}); err != nil {
+				return fmt.Errorf("wait for bookings of %d breaks: %w", len(ids), err)
+			}
+		}
 		locked, err := lockBreaks(ctx, tx, ids)
 		if err != nil {
 			return err

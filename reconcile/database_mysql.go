@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -149,6 +150,9 @@ func (s mysqlSnapshot) scan(ctx context.Context, st bound, sh shape, kinds []kin
 			}
 		}
 		r.amount, r.currency = cells[n].bytes(), currencies.name(cells[n+1].bytes())
+		if strings.Contains(r.currency, "\x00") {
+			return fmt.Errorf("currency %q is no text", r.currency)
+		}
 		if r.at, err = mysqlInstant(cells[n+2].value, clock); err != nil {
 			return err
 		}
@@ -171,6 +175,8 @@ func appendMySQL(key []byte, k kind, value any) ([]byte, error) {
 			return appendBytes(key, strconv.AppendUint(nil, v, 10)), nil
 		}
 		return appendUint(key, v), nil
+	case nil: // the key is there: unhex made nothing of it
+		return nil, errors.New("a key is not a UUID in hex")
 	case []byte:
 		switch {
 		case k == kindInt:

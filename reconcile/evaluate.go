@@ -27,12 +27,15 @@ func (c *comparison) evaluate(ctx context.Context, core interval, now time.Time,
 // assess compares a window, reads again what does not match, and books every key
 // in a line of the proof, but for those in spared.
 func (c *comparison) assess(ctx context.Context, core interval, now time.Time, most int) (*outcome, error) {
-	tally, keys, more, err := c.candidates(ctx, core, most)
+	tally, seen, more, err := c.candidates(ctx, core, most)
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.reread(ctx, keys, core, now)
+	found, err := c.reread(ctx, keysOf(seen), core, now)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.foundAgain(seen, found); err != nil {
 		return nil, err
 	}
 	o := &outcome{tally: tally, core: core, more: more}
@@ -44,16 +47,16 @@ func (c *comparison) assess(ctx context.Context, core interval, now time.Time, m
 
 // candidates finds the keys of a window that are worth a second look, by the
 // plan of the run.
-func (c *comparison) candidates(ctx context.Context, core interval, most int) (*Tally, [][]byte, bool, error) {
+func (c *comparison) candidates(ctx context.Context, core interval, most int) (*Tally, []candidate, bool, error) {
 	leave, err := c.enter(ctx)
 	if err != nil {
 		return nil, nil, false, err
 	}
 	defer leave()
 	if c.plan == PlanJoin {
-		t, keys, more, err := c.joined(ctx, core, most)
+		t, found, more, err := c.joined(ctx, core, most)
 		if !errors.Is(err, errManyRows) {
-			return t, keys, more, err
+			return t, found, more, err
 		}
 	}
 	return c.segment(ctx, core, most)

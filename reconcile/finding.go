@@ -1,6 +1,10 @@
 package reconcile
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Finding is a key that is not whole, with what each side has for it.
 type Finding struct {
@@ -13,6 +17,11 @@ type Finding struct {
 	Sides      [3]FindingSide
 
 	inside map[string]Amount // what it contributes to the window's difference, by currency
+}
+
+// gone reports whether no side has a row of the key.
+func (f Finding) gone() bool {
+	return f.Sides[Outbox].Rows+f.Sides[Consumed].Rows+f.Sides[Effect].Rows == 0
 }
 
 // FindingSide is what one party has for a key, windows left aside.
@@ -41,4 +50,40 @@ func (g *groups) currency() string {
 		}
 	}
 	return g[Outbox].currency
+}
+
+// currencies lists all that a key has rows in, that of its difference first.
+func (g *groups) currencies() []string {
+	all := []string{}
+	for p := range g {
+		if g[p].rows > 0 {
+			all = slices.AppendSeq(append(all, g[p].currency), maps.Keys(g[p].others))
+		}
+	}
+	slices.Sort(all)
+	first := g.currency()
+	all = slices.DeleteFunc(slices.Compact(all), func(c string) bool { return c == first })
+	return append([]string{first}, all...)
+}
+
+// amiss is the difference of a key with several currencies: amounts of two of them
+// are never taken from each other, so it is in the first one that does not add up.
+func (g *groups) amiss(currencies []string) (currency string, difference Amount) {
+	for _, pair := range [][2]Party{{Consumed, Effect}, {Outbox, Consumed}} {
+		for _, c := range currencies {
+			if d := g[pair[0]].in(c).Sub(g[pair[1]].in(c)); !d.IsZero() {
+				return c, d
+			}
+		}
+	}
+	return currencies[0], Amount{}
+}
+
+// in is what a group has in a currency.
+func (g *group) in(currency string) Amount {
+	if currency == g.currency {
+		return g.sum.value()
+	}
+	other := g.others[currency]
+	return other.sum.value()
 }

@@ -94,6 +94,9 @@ func (e segmentEnd) reason(limit int) string {
 }
 
 func (s *step) seal(ctx context.Context, tx pgx.Tx, run *Run, why string) (err error) {
+	if err = alone(ctx, tx, run.Job); err != nil {
+		return err
+	}
 	if run.Kind != OfKeys { // what single keys move is told by the next run of a window
 		if run.Roll, err = rollForward(ctx, tx, run.Job); err != nil {
 			return err
@@ -138,6 +141,10 @@ func (s *step) autoSign(ctx context.Context, tx pgx.Tx, run *Run) error {
 	if run.Sign != SignWaiting || !s.below(run) {
 		return nil
 	}
+	var unknown bool
+	if err := tx.QueryRow(ctx, sqlUnknownRisk, pgx.NamedArgs{"job": run.Job}).Scan(&unknown); err != nil || unknown {
+		return err
+	}
 	run.Sign = Signed
 	if err := s.r.scheduleRechecks(ctx, tx, run); err != nil {
 		return err
@@ -145,9 +152,15 @@ func (s *step) autoSign(ctx context.Context, tx pgx.Tx, run *Run) error {
 	return sign(ctx, tx, access.System(), run, Signed, "auto_signed", nil)
 }
 
+// A break without an amount (it is NULL, or the job counts rows alone) is below no
+// threshold.
+const sqlUnknownRisk = `
+SELECT EXISTS (SELECT FROM reconcile_break WHERE job = @job AND state IN (1, 2, 4, 7) AND type <> 'timing'
+  AND (amount = 0 OR (sides->1->>'Nulls')::int > 0 OR (sides->2->>'Nulls')::int > 0 OR (sides->0->>'Nulls')::int > 0))`
+
 func (s *step) below(run *Run) bool {
 	limit := s.job.SignOff.AutoBelow
-	if limit == nil || !run.Tally.Foots() || run.Tally.keyless() {
+	if limit == nil || !run.Tally.Whole() {
 		return false
 	}
 	for _, risk := range run.AtRisk {

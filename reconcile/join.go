@@ -18,7 +18,7 @@ var errManyRows = errors.New("reconcile: a key has several rows")
 // joined compares a segment by one full join in the database that has both
 // sides, and sums them up beside it, in the same state of the database. It gives
 // what comparison.segment gives. errManyRows: the segment has to be merged.
-func (c *comparison) joined(ctx context.Context, core interval, most int) (t *Tally, keys [][]byte, more bool, err error) {
+func (c *comparison) joined(ctx context.Context, core interval, most int) (t *Tally, found []candidate, more bool, err error) {
 	t = newTally()
 	walk := joinWalk{lines: t, kinds: c.kinds, amounts: c.rules.amounts, most: most}
 	var met, rows sideRows
@@ -40,7 +40,7 @@ func (c *comparison) joined(ctx context.Context, core interval, most int) (t *Ta
 		t.Totals[p] = maps.Clone(t.Control[p])
 	}
 	t.Matched = walk.matched()
-	return t, walk.keys, walk.more, err
+	return t, walk.found, walk.more, err
 }
 
 // sideRows is how many rows with a key consumed and effect have in the wide
@@ -190,7 +190,7 @@ type joinWalk struct {
 	most    int
 
 	wrong int64 // consumed rows of the core without their match
-	keys  [][]byte
+	found []candidate
 	more  bool
 }
 
@@ -225,11 +225,11 @@ func (w *joinWalk) odd(text string, n sideRows) error {
 	case !yes(o.effectInside):
 		return nil // a neighbour's
 	}
-	if w.more = w.more || len(w.keys) >= w.most; w.more {
+	if w.more = w.more || len(w.found) >= w.most; w.more {
 		return nil
 	}
 	key, err := encodeKey(w.kinds, o.key)
-	w.keys = append(w.keys, key)
+	w.found = append(w.found, candidate{key: key, rows: [3]int{Consumed: int(n[0]), Effect: int(n[1])}})
 	return err
 }
 

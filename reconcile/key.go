@@ -61,7 +61,8 @@ func appendDigits(key, digits []byte) ([]byte, error) {
 	return appendUint(key, v), nil
 }
 
-var errShortKey = errors.New("reconcile: key is cut off")
+// errOtherKey is a key that was encoded from columns of other types.
+var errOtherKey = errors.New("reconcile: the key is of another type")
 
 // decodeKey gives a key's components as text: integers in decimal, UUIDs in
 // their usual form, bytes in hex.
@@ -74,14 +75,17 @@ func decodeKey(kinds []kind, key []byte) ([]string, error) {
 		}
 		parts, key = append(parts, part), rest
 	}
+	if len(key) > 0 {
+		return nil, errOtherKey
+	}
 	return parts, nil
 }
 
 func decodePart(k kind, key []byte) (part string, rest []byte, err error) {
 	switch k {
 	case kindInt:
-		if len(key) < 9 {
-			return "", nil, errShortKey
+		if len(key) < 9 || key[0] > 1 {
+			return "", nil, errOtherKey
 		}
 		v := binary.BigEndian.Uint64(key[1:9])
 		if key[0] == 0 {
@@ -90,7 +94,7 @@ func decodePart(k kind, key []byte) (part string, rest []byte, err error) {
 		return strconv.FormatUint(v, 10), key[9:], nil
 	case kindUUID:
 		if len(key) < 16 {
-			return "", nil, errShortKey
+			return "", nil, errOtherKey
 		}
 		return uuid.UUID(key[:16]).String(), key[16:], nil
 	}
@@ -113,7 +117,7 @@ func unescape(key []byte) (b, rest []byte, err error) {
 			i++
 		}
 	}
-	return nil, nil, errShortKey
+	return nil, nil, errOtherKey
 }
 
 // encodeKey is the way back, for a key that a person or a stored break names.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -137,8 +138,14 @@ func (s *openSide) arguments(i int, k kind, part string) []any {
 		}
 		return nil
 	}
+	if s.db.dialect() == postgres && !isText(part) {
+		return nil
+	}
 	return []any{part}
 }
+
+// isText reports whether PostgreSQL can hold a text.
+func isText(part string) bool { return utf8.ValidString(part) && !strings.Contains(part, "\x00") }
 
 // appendRaw is a key's part as the bytes of a binary column.
 func appendRaw(k kind, part string) ([]byte, error) {
@@ -209,6 +216,9 @@ func (c *comparison) rereadBatch(ctx context.Context, keys [][]byte, core interv
 func (c *comparison) judge(f *Finding, g *groups, now time.Time) {
 	f.Type, f.Difference, f.Spared = c.rules.compare(g)
 	f.Currency = g.currency()
+	if all := g.currencies(); f.Type != "" && len(all) > 1 {
+		f.Currency, f.Difference = g.amiss(all)
+	}
 	f.inside = contribution(g)
 	for p := range g {
 		f.Sides[p] = findingSide(&g[p])

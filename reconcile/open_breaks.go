@@ -15,6 +15,7 @@ WHERE job = @job AND state NOT IN (5, 6) AND id > @after ORDER BY id LIMIT @limi
 // closes them. It is done by the run's end, and again from the start if the
 // process dies before it.
 func (s *step) recheckOpen(ctx context.Context) error {
+	var other error
 	for after := int64(0); ; {
 		rows, err := s.r.pool.Query(ctx, sqlOpenBreaks, pgx.NamedArgs{"job": s.job.Name, "after": after, "limit": lookupKeys})
 		if err != nil {
@@ -25,13 +26,29 @@ func (s *step) recheckOpen(ctx context.Context) error {
 			return fmt.Errorf("read open breaks of %s: %w", s.job.Name, err)
 		}
 		if len(open) == 0 {
-			return nil
+			return other
 		}
 		after = open[len(open)-1].ID
+		if open, err = s.ofOtherKeys(open); err != nil {
+			other = err
+		}
 		if err := s.recheck(ctx, open); err != nil {
 			return err
 		}
 	}
+}
+
+// ofOtherKeys leaves out breaks whose key was read from columns of other types
+// than the job's now: nobody can look for them. The error names one that is open.
+func (s *step) ofOtherKeys(open []known) (readable []known, err error) {
+	for _, k := range open {
+		if _, wrong := decodeKey(s.c.kinds, k.Key); wrong == nil {
+			readable = append(readable, k)
+		} else if k.State.Outstanding() {
+			err = fmt.Errorf("break %d cannot be looked for: %w than the job's columns have now; explain it", k.ID, wrong)
+		}
+	}
+	return readable, err
 }
 
 // recheck reads the keys of breaks again and books what became of them.
@@ -48,7 +65,16 @@ func (s *step) recheck(ctx context.Context, open []known) error {
 	for _, f := range found {
 		now[string(f.Encoded)] = f
 	}
-	return s.fenced(ctx, func(tx pgx.Tx) error { return s.bookRecheck(ctx, tx, open, now) })
+	return s.fenced(ctx, func(tx pgx.Tx) error {
+		if err := alone(ctx, tx, s.job.Name); err != nil {
+			return err
+		}
+		open, err := openOf(ctx, tx, s.job.Name, keys)
+		if err != nil {
+			return err
+		}
+		return s.bookRecheck(ctx, tx, open, now)
+	})
 }
 
 func (s *step) bookRecheck(ctx context.Context, tx pgx.Tx, open []known, now map[string]Finding) error {
@@ -56,7 +82,7 @@ func (s *step) bookRecheck(ctx context.Context, tx pgx.Tx, open []known, now map
 	batch := &pgx.Batch{}
 	var still []Finding
 	for _, k := range open {
-		f := s.capped(now[string(k.Key)], k)
+		f := k.stays(s.capped(now[string(k.Key)], k))
 		if f.Type != k.Type {
 			b.close(batch, f, k)
 		}
@@ -77,6 +103,16 @@ func (s *step) capped(f Finding, k known) Finding {
 	if s.job.Tolerance.RunTotalCap != nil && f.Type == "" && k.Type == AmountMismatch && !f.Spared.IsZero() {
 		f.Type, f.Difference = AmountMismatch, f.Spared
 	}
+	return f
+}
+
+// stays keeps a break whose rows are gone from all sides: nobody has found its key
+// whole. An effect that nothing was consumed for is repaired by its removal.
+func (k known) stays(f Finding) Finding {
+	if k.Type == EffectWithoutRecord || !f.gone() {
+		return f
+	}
+	f.Type, f.Currency, f.Difference = k.Type, k.Currency, k.Amount
 	return f
 }
 

@@ -22,6 +22,9 @@ func (s *step) recheckKeys(ctx context.Context) error {
 		return err
 	}
 	return s.fenced(ctx, func(tx pgx.Tx) error {
+		if err := alone(ctx, tx, s.job.Name); err != nil {
+			return err
+		}
 		open, err := openOf(ctx, tx, s.job.Name, keys)
 		if err != nil {
 			return err
@@ -32,7 +35,7 @@ func (s *step) recheckKeys(ctx context.Context) error {
 
 const sqlOpenOf = `
 SELECT key, type, id, state, currency, amount::text FROM reconcile_break
-WHERE job = @job AND key = ANY(@keys) AND state NOT IN (5, 6)`
+WHERE job = @job AND key = ANY(@keys) AND state NOT IN (5, 6) ORDER BY id FOR UPDATE`
 
 func openOf(ctx context.Context, tx pgx.Tx, job string, keys [][]byte) ([]known, error) {
 	rows, err := tx.Query(ctx, sqlOpenOf, pgx.NamedArgs{"job": job, "keys": keys})

@@ -83,12 +83,16 @@ func (s *step) compare(ctx context.Context, seg todo, most int) error {
 	case err != nil:
 		return s.giveUp(ctx, seg, err, seg.Tries+1 >= mostTries)
 	}
-	return s.fenced(ctx, func(tx pgx.Tx) error {
+	err = s.fenced(ctx, func(tx pgx.Tx) error {
 		if err := s.bookSegment(ctx, tx, seg, o, took); err != nil {
 			return fmt.Errorf("book segment %d of run %d: %w", seg.No, s.id, err)
 		}
 		return nil
 	})
+	if errors.Is(err, errUnkept) {
+		return s.giveUp(ctx, seg, err, true)
+	}
+	return err
 }
 
 const sqlGiveUp = `
@@ -116,6 +120,9 @@ func (s *step) bookSegment(ctx context.Context, tx pgx.Tx, seg todo, o *outcome,
 	}
 	tag, err := tx.Exec(ctx, sqlSegmentDone, pgx.NamedArgs{"run": s.id, "no": seg.No, "tally": o.tally, "cut": o.more, "took": took.Milliseconds()})
 	if err != nil || tag.RowsAffected() == 0 {
+		return err
+	}
+	if err := alone(ctx, tx, s.job.Name); err != nil {
 		return err
 	}
 	return newBooking(s.id, s.job.Name, s.job.Key).book(ctx, tx, o.findings)

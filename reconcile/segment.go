@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -116,7 +115,7 @@ func (s *openSide) instants(w interval) []any {
 // segment compares one window in one state of each database. It returns what it
 // counted, and the keys that are worth a second look, up to most; more tells
 // whether there were more.
-func (c *comparison) segment(ctx context.Context, core interval, most int) (t *Tally, found [][]byte, more bool, err error) {
+func (c *comparison) segment(ctx context.Context, core interval, most int) (t *Tally, found []candidate, more bool, err error) {
 	t = newTally()
 	var seen booked
 	wide := c.wide(core)
@@ -135,7 +134,7 @@ func (c *comparison) segment(ctx context.Context, core interval, most int) (t *T
 			return nil
 		}
 		if more = len(found) >= most; !more {
-			found = append(found, bytes.Clone(key))
+			found = append(found, candidateOf(key, g))
 		}
 		return nil
 	})

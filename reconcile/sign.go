@@ -59,7 +59,8 @@ func lockRun(ctx context.Context, tx pgx.Tx, id int64) (*Run, error) {
 
 // Sign accepts a complete run. seal is that of the run as the signer has seen
 // it. Errors: ErrOwnRun, ErrNotSignable, ErrChecklist, ErrSealBroken,
-// access.ErrForbidden, access.ErrReasonRequired where breaks are open.
+// access.ErrForbidden, access.ErrReasonRequired where breaks are open, the proof
+// does not foot or rows have no key.
 func (r *Runs) Sign(ctx context.Context, actor access.Actor, id int64, seal []byte, checklist []string) error {
 	return r.signing(ctx, actor, id, func(tx pgx.Tx, run *Run) error {
 		if err := mayBeSigned(actor, run, seal, checklist); err != nil {
@@ -93,7 +94,7 @@ func mayBeSigned(actor access.Actor, run *Run, seal []byte, checklist []string) 
 			return fmt.Errorf("%w: %s", ErrChecklist, point)
 		}
 	}
-	if len(run.AtRisk) > 0 && actor.Reason == "" {
+	if (len(run.AtRisk) > 0 || !run.Tally.Whole()) && actor.Reason == "" {
 		return access.ErrReasonRequired
 	}
 	return nil

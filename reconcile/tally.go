@@ -123,6 +123,10 @@ func (t *Tally) Foots() bool {
 	return true
 }
 
+// Whole reports whether the tally accounts for all rows: it foots, and each has a
+// key.
+func (t *Tally) Whole() bool { return t.Foots() && !t.keyless() }
+
 // keyless reports whether there are rows that have no key: nobody knows what
 // they belong to.
 func (t *Tally) keyless() bool {
