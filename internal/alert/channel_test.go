@@ -149,6 +149,34 @@ func TestLongMessagesFit(t *testing.T) {
 	}
 }
 
+// What is said may quote an error of any length, in several lines.
+func TestLongTextsFit(t *testing.T) {
+	t.Parallel()
+	m := message(20)
+	for i := range m.Lines {
+		m.Lines[i].Args = map[string]any{"text": "ERROR: \"orders\"\n\n# " + strings.Repeat("锁 ", 5000)}
+	}
+	alerts := make([]Alert, len(m.Lines))
+	for i, l := range m.Lines {
+		alerts[i] = l.Alert
+	}
+	m.Lines = nil
+	m.fill(Options{Environment: "shop", ConsoleURL: "https://console.example.internal", Words: func(_, key string, args map[string]any) string {
+		return fmt.Sprint(args["text"], key)
+	}}, Channel{}, alerts)
+	for name, c := range map[string]struct {
+		body object
+		most int
+	}{"slack": {slackBody(m), 50_000}, "teams": {teamsBody(m), 28_000}, "feishu": {feishuBody(m, "", at), 20_000}, "dingtalk": {dingtalkBody(m), 20_000}} {
+		if b, err := json.Marshal(c.body); err != nil || len(b) > c.most {
+			t.Errorf("%s: %d bytes, %v", name, len(b), err)
+		}
+	}
+	if text := dingtalkBody(m)["markdown"].(object)["text"].(string); strings.Contains(text, "\n#  ") || strings.Contains(text, "\n\\#") {
+		t.Error("a text of several lines became a heading")
+	}
+}
+
 func TestARedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	followed := false

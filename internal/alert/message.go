@@ -6,8 +6,13 @@ import (
 	"time"
 )
 
-// mostLines is how many alerts one message lists; the rest is counted.
-const mostLines = 20
+// mostLines is how many alerts one message lists, the rest is counted, and mostText
+// the bytes of each: with all that surrounds them Feishu takes 20 KB, Teams 28. A
+// message that is too long is refused as a whole.
+const (
+	mostLines = 20
+	mostText  = 600
+)
 
 // Message is what a channel is told, in its language.
 type Message struct {
@@ -38,7 +43,7 @@ func (m *Message) fill(o Options, c Channel, alerts []Alert) {
 	words := func(key string, args map[string]any) string { return o.Words(language, key, args) }
 	m.environment = o.Environment
 	for _, a := range alerts {
-		line := Line{Alert: a, Word: words("alert.severity."+a.Severity.String(), nil), Text: words("alert."+a.Rule+".says", a.Args), Link: link(o.ConsoleURL, a.Href)}
+		line := Line{Alert: a, Word: words("alert.severity."+a.Severity.String(), nil), Text: oneLine(words("alert."+a.Rule+".says", a.Args), mostText), Link: link(o.ConsoleURL, a.Href)}
 		if a.ResolvedAt != nil {
 			line.Word = words("alert.ended", nil)
 		}
