@@ -88,6 +88,7 @@ func (mysqlReader) instant(at time.Time, c column, zone *time.Location) any {
 
 const sqlMySQLSession = `
 SET SESSION time_zone = '+00:00', net_write_timeout = 600, lock_wait_timeout = 5,
+    sort_buffer_size = GREATEST(@@SESSION.sort_buffer_size, 8388608),
     /*M! max_statement_time = %[1]f, */ /*!50708 max_execution_time = %[2]d, */
     sql_mode = CONCAT_WS(',', NULLIF(@@SESSION.sql_mode, ''), 'STRICT_ALL_TABLES')`
 

@@ -88,7 +88,27 @@ func (d dialect) ordered(query string, s shape, kinds []kind) string {
 
 // totals sums a side up per currency.
 func (d dialect) totals(query string, s shape) string {
-	return "select " + d.currency(s.currency) + ", " + d.sums(s, "") + " from (" + query + ") side group by 1"
+	name, by := d.grouped(s.currency)
+	return "select " + name + ", " + d.sums(s, "") + " from (" + query + ") side group by " + by
+}
+
+// grouped writes the currency to group by, and how a group is named. PostgreSQL
+// gives NULL and an empty one two groups of one name: a conversion per group costs
+// less than one per row.
+func (d dialect) grouped(c column) (name, by string) {
+	if d == mysql || c.name == "" {
+		return d.currency(c), "1"
+	}
+	by = "side." + d.quote(c.name) + ` collate "C"`
+	return "coalesce(" + by + ", '')::text", by
+}
+
+// oneTotal sums a side up whose rows seem to be of one currency: its columns are
+// those of totals and the greatest currency, the first being the least. Adding up
+// costs MySQL a third of what grouping costs.
+func (d dialect) oneTotal(query string, s shape) string {
+	currency := d.currency(s.currency)
+	return "select min(" + currency + "), " + d.sums(s, "") + ", max(" + currency + ") from (" + query + ") side"
 }
 
 // sums counts and adds up the rows that have a key, and apart those that lack a

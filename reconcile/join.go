@@ -67,9 +67,10 @@ func (s *openSide) sumUpWide(ctx context.Context, state snapshot, core, wide int
 	var st bound
 	query := s.windowed(&st, s.shape.time, wide)
 	present, _ := postgres.keys(s.shape)
-	st.text = "select " + postgres.currency(s.shape.currency) + ", " + postgres.sums(s.shape, s.within(&st, core)+" and ") +
+	name, by := postgres.grouped(s.shape.currency)
+	st.text = "select " + name + ", " + postgres.sums(s.shape, s.within(&st, core)+" and ") +
 		", count(case when " + present + " then 1 end), count(case when " + s.within(&st, wide) + " then null else 1 end)" +
-		" from (" + query + ") side group by 1"
+		" from (" + query + ") side group by " + by
 	err = state.texts(ctx, st, func(v []*string) error {
 		if *v[6] != "0" {
 			return fmt.Errorf("%s: %w", s.Pos, errIgnoresWindow)
@@ -100,7 +101,7 @@ func (t *Tally) control(p Party, v []*string) error {
 			}
 		}
 		if n > 0 {
-			into[*v[0]] = total
+			addTotals(into, map[string]Total{*v[0]: total})
 		}
 	}
 	return nil

@@ -220,23 +220,17 @@ func (b *booked) into(t *Tally) {
 
 var errIgnoresWindow = errors.New("the query gives rows outside of :from and :to: it has to filter by the column that match names as its time")
 
-// read opens a state of the side's database, sums up the core and streams the
-// wide window. done waits for the end.
+// read opens a state of the side's database, streams the wide window and sums up
+// the core. done waits for the end.
 func (s *openSide) read(ctx context.Context, c *comparison, core, wide interval, into *Tally) (stream, func() error) {
 	finished := make(chan error, 1)
 	pipe := newPump(ctx, func(ctx context.Context, emit func(record) error) error {
 		err := s.db.snapshot(ctx, c.job.Limits, func(state snapshot) error {
-			if err := s.sumUp(ctx, state, core, into); err != nil {
+			several, err := s.walk(ctx, c, state, wide, emit)
+			if err != nil {
 				return err
 			}
-			var st bound
-			st.text = s.db.dialect().ordered(s.windowed(&st, s.shape.time, wide), s.shape, c.kinds)
-			return state.scan(ctx, st, s.shape, c.kinds, s.Zone, func(r record) error {
-				if !wide.holds(r.at) {
-					return errIgnoresWindow
-				}
-				return emit(r)
-			})
+			return s.sumUp(ctx, state, core, several, into)
 		})
 		if err != nil {
 			err = fmt.Errorf("%s: %w", s.Pos, err)
@@ -247,11 +241,50 @@ func (s *openSide) read(ctx context.Context, c *comparison, core, wide interval,
 	return pipe, func() error { return <-finished }
 }
 
-// sumUp reads the control totals.
-func (s *openSide) sumUp(ctx context.Context, state snapshot, core interval, into *Tally) error {
+// walk streams a window in the order of its keys, and tells whether its rows are
+// of several currencies.
+func (s *openSide) walk(ctx context.Context, c *comparison, state snapshot, wide interval, emit func(record) error) (several bool, err error) {
 	var st bound
-	st.text = s.db.dialect().totals(s.windowed(&st, s.shape.time, core), s.shape)
-	return state.texts(ctx, st, func(v []*string) error {
+	st.text = s.db.dialect().ordered(s.windowed(&st, s.shape.time, wide), s.shape, c.kinds)
+	var last string
+	rows := 0
+	err = state.scan(ctx, st, s.shape, c.kinds, s.Zone, func(r record) error {
+		if !wide.holds(r.at) {
+			return errIgnoresWindow
+		}
+		if rows++; rows > 1 && r.currency != last {
+			several = true
+		}
+		last = r.currency
+		return emit(r)
+	})
+	return several, err
+}
+
+// sumUp reads the control totals.
+func (s *openSide) sumUp(ctx context.Context, state snapshot, core interval, several bool, into *Tally) error {
+	d := s.db.dialect()
+	if d == mysql && !several {
+		if booked, err := s.sumUpOne(ctx, state, core, into); booked || err != nil {
+			return err
+		}
+	}
+	var st bound
+	st.text = d.totals(s.windowed(&st, s.shape.time, core), s.shape)
+	return state.texts(ctx, st, func(v []*string) error { return into.control(s.party, v) })
+}
+
+// sumUpOne reads the control totals of what seems to be one currency. False: it
+// is several, which rows without a key may have brought in.
+func (s *openSide) sumUpOne(ctx context.Context, state snapshot, core interval, into *Tally) (booked bool, err error) {
+	var st bound
+	st.text = s.db.dialect().oneTotal(s.windowed(&st, s.shape.time, core), s.shape)
+	err = state.texts(ctx, st, func(v []*string) error {
+		least, greatest := v[0], v[5]
+		if booked = least == nil || *least == *greatest; !booked || least == nil { // none: there are no rows
+			return nil
+		}
 		return into.control(s.party, v)
 	})
+	return booked, err
 }
