@@ -146,13 +146,21 @@ func replaySays(here locale.Locale, r dlq.Replay) string {
 	case state == "running":
 		return here.Text("replay.says.running", "sent", r.Sent, "n", r.Total, "parts", all)
 	case state == "paused", state == "stopped", state == "rung":
-		return strings.TrimSpace(here.Text("replay.says."+state, "n", r.Waiting, "parts", all))
+		return strings.TrimSpace(here.Text("replay.says."+state, "n", r.Waiting, "parts", fullStop(here, all)))
 	case state == "canceled":
-		return strings.TrimSpace(here.Text("replay.says.canceled", "sent", r.Sent, "n", r.Total, "parts", all))
+		return strings.TrimSpace(here.Text("replay.says.canceled", "sent", r.Sent, "n", r.Total, "parts", fullStop(here, all)))
 	case all == "":
 		return here.Text("replay.says.none")
 	case state == "done_unseen":
 		return here.Text("replay.says.done_unseen", "n", unseen(r), "parts", all)
 	}
 	return here.Text("replay.says.done", "parts", all)
+}
+
+// fullStop ends text as a sentence; nothing stays nothing.
+func fullStop(here locale.Locale, text string) string {
+	if text == "" {
+		return ""
+	}
+	return text + here.Text("sentence.stop")
 }

@@ -204,7 +204,11 @@ func planConfirm(here locale.Locale, r dlq.Replay) string {
 	for _, count := range verdictSplit(r.Verdicts) {
 		split = append(split, here.Text("fault.stay_one", "n", count.N, "verdict", here.Inside(here.Text(ui.VerdictKey(count.Name)))))
 	}
-	return here.Text("plan.confirm", "items", here.Text("plan.items", "n", r.Total), "target", targetNamesOf(here, r.Targets),
+	key := "plan.confirm"
+	if r.Refused > 0 { // the verdicts are those of all, not of what is sent
+		key = "plan.confirm_stay"
+	}
+	return here.Text(key, "stay", r.Refused, "items", here.Text("plan.items", "n", r.Total), "target", targetNamesOf(here, r.Targets),
 		"split", strings.Join(split, here.Text("list.comma")))
 }
 
