@@ -26,7 +26,7 @@ func (s *Server) signOffView(here locale.Locale, actor access.Actor, f runFacts,
 	seal := hex.EncodeToString(r.Seal)
 	v := &views.SignOff{
 		Action: runHref(r.ID) + "/sign-off", Seal: seal, Facts: signFacts(here, f), Why: signWhyNot(here, actor, f),
-		Reopen: r.Sign == reconcile.Signed && actor.May(access.SignOff), Needed: len(r.AtRisk) > 0, Reason: was.Reason, Checked: map[string]bool{},
+		Reopen: r.Sign == reconcile.Signed && actor.May(access.SignOff), Needed: len(r.AtRisk) > 0 || r.Tally != nil && !r.Tally.Whole(), Reason: was.Reason, Checked: map[string]bool{},
 	}
 	v.May = v.Why == ""
 	for _, point := range was.Checked {
@@ -40,8 +40,11 @@ func (s *Server) signOffView(here locale.Locale, actor access.Actor, f runFacts,
 		v.Points = append(v.Points, ui.Option{Value: point, Label: here.Text("sign.point_"+point, "n", open)})
 	}
 	v.Button = here.Text("sign.button_none")
-	if len(r.AtRisk) > 0 {
+	switch {
+	case len(r.AtRisk) > 0:
 		v.Button = here.Text("sign.button", "amounts", moneyList(here, r.AtRisk))
+	case v.Needed:
+		v.Button = here.Text("sign.button_uncounted")
 	}
 	v.Confirm = []string{
 		here.Text("sign.confirm_run", "id", strconv.FormatInt(r.ID, 10), "job", r.Job, "window", windowText(here, r.From, r.To), "zone", here.Zone.String()),

@@ -41,6 +41,7 @@ type clerk struct {
 	*testing.T
 	conf    string
 	console *pgxpool.Pool
+	shop    *pgxpool.Pool
 }
 
 func newClerk(t *testing.T) *clerk {
@@ -68,7 +69,7 @@ func newClerk(t *testing.T) *clerk {
 		}
 	})
 	dir := t.TempDir()
-	c := &clerk{T: t, conf: filepath.Join(dir, "console.yaml"), console: pgtest.Open(t, console)}
+	c := &clerk{T: t, conf: filepath.Join(dir, "console.yaml"), console: pgtest.Open(t, console), shop: shop}
 	for name, text := range map[string]string{"job.yaml": clerkJob, "action.yaml": clerkAction, "../console.yaml": fmt.Sprintf(`environment: test
 database: {url_file: %q}
 connections: {shop: {kind: postgres, url_file: %q}}

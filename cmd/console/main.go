@@ -84,6 +84,10 @@ func run(ctx context.Context, args []string, out, stderr io.Writer) int {
 			return int(silent)
 		}
 		fmt.Fprintln(stderr, "console:", strings.TrimSpace(err.Error()))
+		var told failure
+		if errors.As(err, &told) {
+			return int(told.code)
+		}
 		return 1
 	}
 	return 0
@@ -98,6 +102,15 @@ type exitCode int
 
 // Error is never shown.
 func (e exitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// failure is an error that ends the process with another code than 1.
+type failure struct {
+	error
+	code exitCode
+}
+
+// Unwrap gives the error.
+func (f failure) Unwrap() error { return f.error }
 
 type versionCmd struct{}
 

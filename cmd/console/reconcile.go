@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 )
 
 type reconcileCmd struct {
-	Run     reconcileRunCmd     `cmd:"" help:"Compare a window, or single keys, and say what does not agree. Ends with 0: all agrees, 1: there are breaks, 2: partial or failed."`
+	Run     reconcileRunCmd     `cmd:"" help:"Compare a window, or single keys, and say what does not agree. Ends with 0: all agrees, 1: there are breaks, or rows that the proof does not account for, 2: partial or failed."`
 	Preview reconcilePreviewCmd `cmd:"" help:"Say what a job's file would read: columns, the database's plan, warnings. Nothing is kept."`
 	Jobs    reconcileJobsCmd    `cmd:"" help:"Read every job of the config's folder and say what is wrong with it."`
 }
@@ -31,8 +32,18 @@ type reconcileRunCmd struct {
 	JSON bool     `help:"Print the run as JSON." name:"json"`
 }
 
-// Run carries the run out in this process.
+// Run carries the run out in this process. What went wrong before there is a run
+// says as little about the books as a failed one.
 func (c reconcileRunCmd) Run(e *edge) error {
+	err := c.carryOut(e)
+	var told exitCode
+	if err == nil || errors.As(err, &told) {
+		return err
+	}
+	return failure{err, exitUntrue}
+}
+
+func (c reconcileRunCmd) carryOut(e *edge) error {
 	a, err := c.open(e)
 	if err != nil {
 		return err
@@ -55,7 +66,14 @@ func (c reconcileRunCmd) Run(e *edge) error {
 	} else {
 		err = printRun(e.out, run)
 	}
-	return errors.Join(err, ended(run))
+	if err != nil {
+		return err
+	}
+	open, err := anyOpen(e.ctx, a, run)
+	if err != nil {
+		return err
+	}
+	return ended(run, open)
 }
 
 // What reconcile run ends with.
@@ -64,14 +82,28 @@ const (
 	exitUntrue exitCode = 2 // partial or failed: nothing may be concluded from it
 )
 
-func ended(run *reconcile.Run) error {
+// ended is what the process ends with. Rows that the proof cannot account for
+// agree with nothing, whether or not there is a break for them.
+func ended(run *reconcile.Run, open bool) error {
 	switch {
 	case run.State != reconcile.Complete:
 		return exitUntrue
-	case len(run.AtRisk) > 0:
+	case open, !run.Tally.Whole():
 		return exitBreaks
 	}
 	return nil
+}
+
+// anyOpen reports whether breaks of the job are open; after a run of single keys,
+// whether those of its keys are.
+func anyOpen(ctx context.Context, a *app, run *reconcile.Run) (bool, error) {
+	if run.Kind != reconcile.OfKeys {
+		return len(run.AtRisk) > 0, nil
+	}
+	figures, err := a.reconcile.breaks.Figures(ctx, run.ID)
+	return slices.ContainsFunc(figures, func(f reconcile.RunFigure) bool {
+		return f.Type != reconcile.Timing && f.What != reconcile.SaidWhole && f.What != reconcile.SaidExplained
+	}), err
 }
 
 func (c reconcileRunCmd) request(e *edge, a *app) (q reconcile.Request, err error) {
@@ -122,6 +154,7 @@ func printRun(out io.Writer, run *reconcile.Run) error {
 		for _, currency := range run.Tally.Currencies() {
 			printProof(w, run.Tally, currency)
 		}
+		printKeyless(w, run.Tally)
 	}
 	for _, currency := range slices.Sorted(maps.Keys(run.AtRisk)) {
 		fmt.Fprintf(w, "at risk\t%s %s in %d breaks\n", run.AtRisk[currency].Amount, currency, run.AtRisk[currency].Keys)
@@ -137,6 +170,15 @@ func printProof(w io.Writer, t *reconcile.Tally, currency string) {
 		}
 	}
 	fmt.Fprintf(w, "%s unexplained\t%s\n", currency, t.Unexplained(currency))
+}
+
+// printKeyless tells of rows that belong to no key.
+func printKeyless(w io.Writer, t *reconcile.Tally) {
+	for party, totals := range t.Keyless {
+		for _, currency := range slices.Sorted(maps.Keys(totals)) {
+			fmt.Fprintf(w, "%s %s without a key\t%s in %d rows\n", currency, reconcile.Party(party), totals[currency].Amount, totals[currency].Rows)
+		}
+	}
 }
 
 type reconcilePreviewCmd struct {
