@@ -245,6 +245,31 @@ func (p *EvidenceProposal) look(ctx context.Context) {
 	}
 }
 
+// sampleRows is how many rows are looked at for their groups.
+const sampleRows = 10_000
+
+// Strangers looks at some rows for the group's, and gives what their group column
+// holds instead, at most five values. With a group that is misspelt, or columns that
+// are mixed up, no event seems to have a record, and all of them look safe. nil:
+// a row is the group's, there is none at all, or the group's may be among those that
+// were not looked at.
+func (e Evidence) Strangers(ctx context.Context, group string) []string {
+	if e.ConsumerGroup == "" {
+		return nil
+	}
+	found := e.texts(ctx, fmt.Sprintf("SELECT g FROM (SELECT %s AS g FROM %s LIMIT %d) x WHERE g IS NOT NULL", e.cast(e.quote(e.ConsumerGroup)), e.from(), sampleRows))
+	of := cmp.Or(e.GroupValue, group)
+	if len(found) == 0 || slices.ContainsFunc(found, func(g string) bool { return strings.EqualFold(g, of) }) {
+		return nil
+	}
+	n := len(found)
+	slices.Sort(found)
+	if found = slices.Compact(found); n == sampleRows && len(found) < n/2 { // groups are few, ids are not
+		return nil
+	}
+	return found[:min(len(found), 5)]
+}
+
 func (e Evidence) quote(name string) string {
 	if e.MySQL != nil {
 		return backticks(name)

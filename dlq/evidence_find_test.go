@@ -7,6 +7,36 @@ import (
 	"time"
 )
 
+// A column that holds something else than groups, and a name that no row has, make
+// every event look as if it had no record.
+func TestStrangersInTheGroupColumn(t *testing.T) {
+	t.Parallel()
+	pool, db := shop(t), mariaShop(t)
+	for kind, e := range map[string]Evidence{"postgres": {Pool: pool}, "mysql": {MySQL: db}} {
+		e.Table, e.EventID, e.ConsumerGroup = "mq_consume_record", "event_id", "consumer_group"
+		swapped, misspelt := e, e
+		swapped.EventID, swapped.ConsumerGroup, misspelt.GroupValue = "consumer_group", "event_id", "point"
+		if got := swapped.Strangers(t.Context(), "points"); got != nil {
+			t.Errorf("%s, empty: %v", kind, got)
+		}
+		const records = "INSERT INTO mq_consume_record (event_id, consumer_group, consumed_at) VALUES ('e-0', 'points', now()), ('e-1', 'stock', now()), ('e-2', 'points', now()), ('e-3', 'points', now()), ('e-4', 'points', now()), ('e-5', 'points', now())"
+		if e.MySQL != nil {
+			runMySQL(t, db, records)
+		} else {
+			run(t, pool, records)
+		}
+		if got := swapped.Strangers(t.Context(), "points"); !slices.Equal(got, []string{"e-0", "e-1", "e-2", "e-3", "e-4"}) {
+			t.Errorf("%s, swapped: %v", kind, got)
+		}
+		if got := misspelt.Strangers(t.Context(), "points"); !slices.Equal(got, []string{"points", "stock"}) {
+			t.Errorf("%s, misspelt: %v", kind, got)
+		}
+		if got := e.Strangers(t.Context(), "stock"); got != nil {
+			t.Errorf("%s, as it should be: %v", kind, got)
+		}
+	}
+}
+
 func TestFindEvidenceInPostgres(t *testing.T) {
 	t.Parallel()
 	pool := shop(t)

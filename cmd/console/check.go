@@ -270,6 +270,7 @@ func checkEvidence(ctx context.Context, conf *config.Config, business *connectio
 			all = append(all, check.Evidence{
 				Group: g.Name, Connection: e.Connection, Cluster: g.Cluster, Topics: g.Topics, Table: e.Table, EventID: e.EventID,
 				ConsumerGroup: e.ConsumerGroup, ConsumedAt: e.ConsumedAt, Retention: e.Retention, Try: tryEvidence(ctx, business, g),
+				Strangers: strangersIn(ctx, business, g),
 			})
 		}
 	}

@@ -115,6 +115,15 @@ func (c evidenceAskCmd) Run(e *edge) error {
 	return err
 }
 
+// strangersIn looks what else the evidence of a group holds, for the check; nil where the connection is bad.
+func strangersIn(ctx context.Context, business *connections, g config.Group) func(context.Context) []string {
+	evidence, err := business.evidence(ctx, *g.Evidence)
+	if err != nil {
+		return nil // the connection's own check says it
+	}
+	return func(ctx context.Context) []string { return evidence.Strangers(ctx, g.Name) }
+}
+
 // tryEvidence looks up an event that there is not.
 func tryEvidence(ctx context.Context, business *connections, g config.Group) func(context.Context) error {
 	evidence, err := business.evidence(ctx, *g.Evidence)

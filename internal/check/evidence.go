@@ -54,6 +54,12 @@ func (r *run) lookUp(ctx context.Context, e Evidence, subject string, v values) 
 		return
 	}
 	r.say("evidence.lookup.ok", subject, v)
+	if e.Strangers == nil {
+		return
+	}
+	if others := e.Strangers(ctx); len(others) > 0 {
+		r.say("evidence.group.absent", subject, v, e.ConsumerGroup+" holds "+strings.Join(others, ", "))
+	}
 }
 
 const sqlPrivileges = `

@@ -137,4 +137,7 @@ type Evidence struct {
 	ConsumedAt    string
 	Retention     time.Duration               // 0: never dropped
 	Try           func(context.Context) error // looks an event up, as a verdict does; nil: not tried
+
+	// Strangers gives what some rows of the table hold as their group, where none is this one; nil: not looked at.
+	Strangers func(context.Context) []string
 }

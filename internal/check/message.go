@@ -91,6 +91,8 @@ var messages = map[string]message{
 	"evidence.lookup.ok":     {Passed, "evidence", "A look-up in the evidence of {group} works.", "", ""},
 	"evidence.lookup.failed": {Critical, "evidence", "A look-up in the evidence of {group} fails.",
 		"Verdicts of the group are unknown, and nothing of it is replayed safely.", "Correct what the line below names; console evidence ask tries it."},
+	"evidence.group.absent": {Warning, "evidence", "No record in {table} that was looked at is of {group}.",
+		"If the name or the columns are wrong, no event seems to have a record, and each replay looks safe.", "Correct group_value or the column names of the evidence. If the group has not consumed anything yet: nothing."},
 	"evidence.readonly.unknown": {NotChecked, "evidence", "Whether the console's user may write to {table}, the evidence of {group}, could not be looked at.", "", "Mend connection {connection}, then check again."},
 	"evidence.readonly.ok":      {Passed, "evidence", "The console only reads the evidence of {group}.", "", ""},
 	"evidence.readonly.writes": {Warning, "evidence", "The console's user may write to {table}, the evidence of {group}.",

@@ -84,6 +84,10 @@ func TestEvidenceThatMayBeWrittenOrFails(t *testing.T) {
 	}
 	in.Evidence[0].Try = func(context.Context) error { return nil }
 	one(t, run(t, in), "evidence.lookup.ok")
+	in.Evidence[0].Strangers = func(context.Context) []string { return []string{"evt-1", "evt-2"} }
+	if f := one(t, run(t, in), "evidence.group.absent"); f.Severity != check.Warning || !slices.Contains(f.Evidence, "consumer_group holds evt-1, evt-2") {
+		t.Errorf("%+v", f)
+	}
 }
 
 func TestMySQLConnections(t *testing.T) {
