@@ -39,11 +39,10 @@ func (c Chart) resolved() int {
 const (
 	chartTop    = 10.0
 	chartBottom = 166.0
-	chartLeft   = 34.0
 )
 
 type chartBar struct{ class, x, y, width, height string }
-type chartLine struct{ path, y, label string }
+type chartLine struct{ path, x, y, label string }
 type chartLabel struct{ x, text string }
 
 // tops are the largest values upwards and downwards, of nothing 1 and 0.
@@ -61,8 +60,14 @@ func (c Chart) scale() (zero, unit float64) {
 	return chartTop + float64(up)*unit, unit
 }
 
+// left is where the bars begin: behind the longest number of the axis.
+func (c Chart) left() float64 {
+	up, down := c.tops()
+	return max(34, 7*float64(len(locale.Number(int64(round(max(up, down))))))+10)
+}
+
 func (c Chart) step(width int) float64 {
-	return (float64(width) - chartLeft) / float64(max(len(c.Hours), 1))
+	return (float64(width) - c.left()) / float64(max(len(c.Hours), 1))
 }
 
 func (c Chart) bars(_ context.Context, width int) []chartBar {
@@ -70,7 +75,7 @@ func (c Chart) bars(_ context.Context, width int) []chartBar {
 	step := c.step(width)
 	var bars []chartBar
 	for i, h := range c.Hours {
-		x := chartLeft + float64(i)*step + step*0.12
+		x := c.left() + float64(i)*step + step*0.12
 		if h.Arrived > 0 {
 			height := float64(h.Arrived) * unit
 			bars = append(bars, newBar("fink op", x, zero-height, step*0.76, height))
@@ -90,18 +95,18 @@ func newBar(class string, x, y, width, height float64) chartBar {
 func (c Chart) grid(width int) []chartLine {
 	zero, unit := c.scale()
 	up, down := c.tops()
-	lines := []chartLine{gridLine(zero+1, "0", width)}
+	lines := []chartLine{c.gridLine(zero+1, "0", width)}
 	if n := round(up); n > 0 {
-		lines = append(lines, gridLine(zero-float64(n)*unit, locale.Number(int64(n)), width))
+		lines = append(lines, c.gridLine(zero-float64(n)*unit, locale.Number(int64(n)), width))
 	}
 	if n := round(down); n > 0 && float64(n)*unit > 16 {
-		lines = append(lines, gridLine(zero+2+float64(n)*unit, locale.Number(int64(n)), width))
+		lines = append(lines, c.gridLine(zero+2+float64(n)*unit, locale.Number(int64(n)), width))
 	}
 	return lines
 }
 
-func gridLine(y float64, label string, width int) chartLine {
-	return chartLine{fmt.Sprintf("M%.0f %.1fH%d", chartLeft, y, width), fix(y + 4), label}
+func (c Chart) gridLine(y float64, label string, width int) chartLine {
+	return chartLine{fmt.Sprintf("M%.0f %.1fH%d", c.left(), y, width), fix(c.left() - 7), fix(y + 4), label}
 }
 
 // round is the largest of 1, 2, 5, 10, 20, … that is not above n.
@@ -128,7 +133,7 @@ func (c Chart) labels(ctx context.Context, width int) []chartLabel {
 	for i, h := range c.Hours {
 		at := h.At.In(locale.From(ctx).Zone)
 		if at.Hour()%every == 0 {
-			labels = append(labels, chartLabel{fix(chartLeft + (float64(i)+0.5)*step), at.Format("15:04")})
+			labels = append(labels, chartLabel{fix(c.left() + (float64(i)+0.5)*step), at.Format("15:04")})
 		}
 	}
 	return labels
