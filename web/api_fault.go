@@ -30,6 +30,21 @@ type faultJSON struct {
 	MuteUntil     *time.Time       `json:"mute_until"`
 	Note          *string          `json:"note"`
 	CameBackAt    *time.Time       `json:"came_back_at"` // letters arrived after all had been resolved or discarded
+
+	Reasons *faultReasonsJSON `json:"reasons,omitempty"` // of one fault alone
+}
+
+// faultReasonsJSON say why letters of a fault stay where a safe replay takes others.
+type faultReasonsJSON struct {
+	LookedAt int64             `json:"looked_at"` // the newest open letters
+	Items    []faultReasonJSON `json:"items"`
+}
+
+type faultReasonJSON struct {
+	Verdict string `json:"verdict"`
+	Letters int64  `json:"letters"` // of those looked at
+	Reason  string `json:"reason"`
+	Varies  bool   `json:"varies"` // other letters have it with other values
 }
 
 type faultCounts struct {
@@ -117,5 +132,21 @@ func (s *Server) apiFault(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("get fault %d: %w", id, err)
 	}
-	return answer(c, http.StatusOK, faultFor(actorOf(c))(fault))
+	out := faultFor(actorOf(c))(fault)
+	if out.Reasons, err = s.apiFaultReasons(c, int32(id)); err != nil {
+		return err
+	}
+	return answer(c, http.StatusOK, out)
+}
+
+func (s *Server) apiFaultReasons(c echo.Context, fault int32) (*faultReasonsJSON, error) {
+	found, err := s.Faults.Reasons(c.Request().Context(), fault)
+	if err != nil {
+		return nil, fmt.Errorf("reasons of fault %d: %w", fault, err)
+	}
+	out := &faultReasonsJSON{LookedAt: found.Sample, Items: []faultReasonJSON{}}
+	for _, r := range found.Items {
+		out.Items = append(out.Items, faultReasonJSON{Verdict: r.Verdict.String(), Letters: r.N, Reason: reasonText(localeOf(c), r.Reason), Varies: r.Varies})
+	}
+	return out, nil
 }

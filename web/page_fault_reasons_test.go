@@ -3,6 +3,7 @@ package web_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,11 @@ func TestFaultReasonsAndReplaysOfAnEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, s.get(t, operator, fault), http.StatusOK, "1 of 1 letters: "+legacy+" keeps no records", "console evidence find")
+	reasons := s.object(t, token, "GET", "/api/v1"+fault, "")["reasons"].(map[string]any)
+	if items := reasons["items"].([]any); reasons["looked_at"] != 1.0 || len(items) != 1 || items[0].(map[string]any)["verdict"] != "unprotected" ||
+		items[0].(map[string]any)["letters"] != 1.0 || !strings.Contains(items[0].(map[string]any)["reason"].(string), legacy+" keeps no records") {
+		t.Errorf("over the API: %v", reasons)
+	}
 
 	if r := s.get(t, operator, "/search?q=e-1"); r.status != http.StatusSeeOther || r.header.Get("Location") != "/letters?event_id=e-1" {
 		t.Errorf("before a replay: %d to %q", r.status, r.header.Get("Location"))
