@@ -177,7 +177,7 @@ func checkDocument(l Letter, before, after []byte, asIs bool) error {
 	}
 	kept := idPaths(after, l)
 	for _, p := range paths {
-		if !slices.ContainsFunc(kept, func(q idPath) bool { return q.text == p.text }) {
+		if !slices.Contains(kept, p) || p.rivals(after, l) > p.rivals(before, l) {
 			return badEdit("value", "reason.edit.event_id", "where", p.text)
 		}
 	}
@@ -208,19 +208,41 @@ func idPaths(doc []byte, l Letter) []idPath {
 		return nil
 	}
 	var found []idPath
-	var walk func(v gjson.Result, path string)
-	walk = func(v gjson.Result, path string) {
-		switch {
-		case v.IsObject():
-			v.ForEach(func(name, child gjson.Result) bool { walk(child, path+"."+name.String()); return true })
-		case v.IsArray():
-			v.ForEach(func(_, child gjson.Result) bool { walk(child, path+"[]"); return true })
-		case v.Type == gjson.String && strings.TrimSpace(v.String()) == *l.EventID, v.Type == gjson.Number && v.Raw == *l.EventID:
-			found = append(found, idPath{"$" + path})
+	eachValue(gjson.ParseBytes(doc), "$", func(path string, v gjson.Result) {
+		if isID(v, l) {
+			found = append(found, idPath{path})
 		}
-	}
-	walk(gjson.ParseBytes(doc), "")
+	})
 	return found
+}
+
+func isID(v gjson.Result, l Letter) bool {
+	return v.Type == gjson.String && strings.TrimSpace(v.String()) == *l.EventID || v.Type == gjson.Number && v.Raw == *l.EventID
+}
+
+// rivals counts what else stands under the same name, which JSON allows: most
+// readers take the last one. Elements of a list are none.
+func (p idPath) rivals(doc []byte, l Letter) (n int) {
+	if strings.Contains(p.text, "[]") {
+		return 0
+	}
+	eachValue(gjson.ParseBytes(doc), "$", func(path string, v gjson.Result) {
+		if path == p.text && !isID(v, l) {
+			n++
+		}
+	})
+	return n
+}
+
+// eachValue visits a value and all in it, by path: elements of a list have one.
+func eachValue(v gjson.Result, path string, visit func(path string, v gjson.Result)) {
+	visit(path, v)
+	switch {
+	case v.IsObject():
+		v.ForEach(func(name, child gjson.Result) bool { eachValue(child, path+"."+name.String(), visit); return true })
+	case v.IsArray():
+		v.ForEach(func(_, child gjson.Result) bool { eachValue(child, path+"[]", visit); return true })
+	}
 }
 
 // checkHeaders compares the edited headers with those of the form. Locked ones

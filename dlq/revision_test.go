@@ -277,6 +277,8 @@ func TestEditsThatAreRefused(t *testing.T) {
 		"a second event id":        {letter, func(e *Edit) { e.Headers = append(e.Headers, Header{Name: "Event-Id", Value: []byte("x")}) }, "header", "reason.edit.locked"},
 		"event id in the value":    {letter, func(e *Edit) { e.Value = []byte(`{"n":2,"meta":{"eventId":"p-9"}}`) }, "value", "reason.edit.event_id"},
 		"event id moved":           {letter, func(e *Edit) { e.Value = []byte(`{"n":2,"eventId":"p-1"}`) }, "value", "reason.edit.event_id"},
+		"event id twice":           {letter, func(e *Edit) { e.Value = []byte(`{"n":1.50,"meta":{"eventId":"p-1","eventId":"p-9"}}`) }, "value", "reason.edit.event_id"},
+		"event id under an object": {letter, func(e *Edit) { e.Value = []byte(`{"n":1.50,"meta":{"eventId":{"id":"p-9"},"eventId":"p-1"}}`) }, "value", "reason.edit.event_id"},
 		"event id lost with null":  {letter, func(e *Edit) { e.Value = nil }, "value", "reason.edit.event_id"},
 		"event id as the key":      {keyed, func(e *Edit) { e.Key = []byte("other") }, "key", "reason.edit.event_id"},
 		"no JSON any more":         {letter, func(e *Edit) { e.Value = []byte(`{"n":1.50,"meta":{"eventId":"p-1"}`) }, "value", "reason.edit.event_id"},
