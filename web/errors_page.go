@@ -22,6 +22,11 @@ func (s *Server) sendErrorPage(c echo.Context, err error, p problem) error {
 	}
 	if actor, ok := c.Get(actorKey).(access.Actor); ok {
 		v.User = &views.User{Name: actor.User, Role: string(actor.Role)}
+		if p.Status < http.StatusInternalServerError {
+			v.Nav = s.nav.counts(c.Request().Context(), s)
+		} else if s.Alerts != nil { // not counted: what they are read from may be what failed
+			v.Nav.Alerts = new(int)
+		}
 	}
 	if p.Status == http.StatusBadRequest || p.Status == http.StatusUnprocessableEntity {
 		v.Quote = detailOf(err, p)

@@ -101,7 +101,10 @@ func jobsHeadline(here locale.Locale, all []jobStanding) string {
 			parts = append(parts, here.Text(p.key, "n", p.n))
 		}
 	}
-	if len(parts) == 0 {
+	switch {
+	case len(all) == 0:
+		return here.Text("jobs.says_none")
+	case len(parts) == 0:
 		return here.Text("jobs.says_calm", "n", len(all))
 	}
 	return joined(here, parts)

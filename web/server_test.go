@@ -198,6 +198,19 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
+// Without its database the console still says which lines of its log to read.
+func TestNoDatabaseNamesTheRequest(t *testing.T) {
+	t.Parallel()
+	s := setupSite(t)
+	viewer := s.signIn(t, access.Viewer)
+	s.pool.Close()
+	r := s.get(t, viewer, "/faults")
+	id := r.header.Get("X-Request-Id")
+	if r.status != http.StatusInternalServerError || id == "" || !strings.Contains(r.body, id) || !strings.Contains(s.log.String(), `msg="request failed" request_id=`+id) {
+		t.Errorf("%d, id %q, log %s, page %s", r.status, id, s.log, r.body)
+	}
+}
+
 func TestReadinessAsksForMigrations(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t)

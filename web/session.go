@@ -40,6 +40,7 @@ func (s *Server) newSessions() *scs.SessionManager {
 	m.Cookie.Secure = s.Secure
 	m.ErrorFunc = func(w http.ResponseWriter, r *http.Request, err error) {
 		c := s.echo.NewContext(r, w)
+		c.Set(requestIDKey, w.Header().Get(echo.HeaderXRequestID)) // the page and the log name the same request
 		s.fail(fmt.Errorf("session: %w", err), c)
 	}
 	return m
