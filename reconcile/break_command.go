@@ -1,14 +1,18 @@
 package reconcile
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -198,6 +202,15 @@ const MostFile = 5 << 20
 // fileTypes are what evidence may be; the content decides, not the name.
 var fileTypes = []string{"application/pdf", "image/png", "image/jpeg", "text/plain; charset=utf-8", "application/zip"}
 
+// isOfficeFile reports whether a ZIP is a document of an office program. Nothing of it is
+// unpacked.
+func isOfficeFile(content []byte) bool {
+	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
+	return err == nil && slices.ContainsFunc(archive.File, func(f *zip.File) bool {
+		return f.Name == "[Content_Types].xml" || f.Name == "mimetype"
+	})
+}
+
 const sqlAddFile = `
 INSERT INTO reconcile_file (break_id, by, name, media_type, sha256, content) VALUES (@id, @by, @name, @type, @hash, @content)`
 
@@ -205,13 +218,14 @@ INSERT INTO reconcile_file (break_id, by, name, media_type, sha256, content) VAL
 // (which is a ZIP). Errors: ErrFile, ErrNoBreak.
 func (b *Breaks) Attach(ctx context.Context, actor access.Actor, id int64, name string, content []byte) error {
 	media := http.DetectContentType(content)
+	name = path.Base(strings.ReplaceAll(name, `\`, "/")) // of a name alone, whatever folders it came from
 	switch {
 	case len(content) == 0 || len(content) > MostFile:
 		return fmt.Errorf("%w: %d bytes; it may have up to %d", ErrFile, len(content), MostFile)
-	case !slices.Contains(fileTypes, media):
+	case !slices.Contains(fileTypes, media), media == "application/zip" && !isOfficeFile(content):
 		return fmt.Errorf("%w: it is %s; PDF, PNG, JPEG, text and office documents are taken", ErrFile, media)
-	case name == "" || len(name) > 200 || !utf8.ValidString(name):
-		return fmt.Errorf("%w: its name has to be text of up to 200 bytes", ErrFile)
+	case name == "." || name == ".." || name == "/" || len(name) > 200 || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return fmt.Errorf("%w: its name has to be a line of text of up to 200 bytes", ErrFile)
 	}
 	hash := sha256.Sum256(content)
 	e := audit.Entry{Action: "break.file_added", Detail: map[string]any{"name": name, "sha256": fmt.Sprintf("%x", hash), "bytes": len(content)}}

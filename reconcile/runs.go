@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -71,6 +72,8 @@ var (
 	ErrWindow = errors.New("reconcile: the window cannot be run")
 	// ErrPlan is returned for a plan that does not fit the job.
 	ErrPlan = errors.New("reconcile: the plan does not fit the job")
+	// ErrKey is returned for a key of more or fewer columns than the job's.
+	ErrKey = errors.New("reconcile: the key does not fit the job")
 )
 
 const sqlAddRun = `
@@ -83,7 +86,7 @@ INSERT INTO reconcile_segment (run_id, no, seg_from, seg_to)
 SELECT @run, n, to_timestamp(f / 1e6), to_timestamp(t / 1e6) FROM unnest(@no::int[], @from::bigint[], @to::bigint[]) u(n, f, t)`
 
 // Ask makes a run, which a River client with AddWorkers or Do carries out. It
-// pins the job's present version. Errors: ErrNoJob, ErrWindow, ErrPlan,
+// pins the job's present version. Errors: ErrNoJob, ErrWindow, ErrPlan, ErrKey,
 // access.ErrForbidden.
 func (r *Runs) Ask(ctx context.Context, actor access.Actor, q Request) (int64, error) {
 	if err := actor.Check(access.RunJob); err != nil {
@@ -139,6 +142,11 @@ func notClosed(ctx context.Context, tx pgx.Tx, q Request) error {
 // over: rows of transactions under way would be missing from it.
 func (r *Runs) complete(q Request, job *Job) (Request, error) {
 	now := r.opts.Clock()
+	for _, parts := range q.Keys {
+		if len(parts) != len(job.Key) {
+			return q, fmt.Errorf("%w: %q has %d parts, and the job's has %d: %s", ErrKey, parts, len(parts), len(job.Key), strings.Join(job.Key, ", "))
+		}
+	}
 	if len(q.Keys) > 0 {
 		q.kind, q.From, q.To = OfKeys, now.Add(-time.Second), now
 		return q, nil

@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"archive/zip"
+	"bytes"
 	"errors"
 	"testing"
 	"time"
@@ -192,7 +194,7 @@ func TestEvidenceFiles(t *testing.T) {
 	if err := breaks.Attach(t.Context(), ada, 1, "statement.pdf", page); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"program": []byte("\x7fELF\x02\x01\x01"), "page": []byte("<html><script>"), "empty": nil, "large": make([]byte, MostFile+1)} {
+	for name, content := range map[string][]byte{"program": []byte("\x7fELF\x02\x01\x01"), "page": []byte("<html><script>"), "empty": nil, "large": make([]byte, MostFile+1), "archive.zip": zipOf(t, "../../x"), "broken.docx": []byte("PK\x03\x04"), "two\nlines": page} {
 		if err := breaks.Attach(t.Context(), ada, 1, name, content); !errors.Is(err, ErrFile) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -208,4 +210,23 @@ func TestEvidenceFiles(t *testing.T) {
 	if err := breaks.Attach(t.Context(), ada, 99, "statement.pdf", page); !errors.Is(err, ErrNoBreak) {
 		t.Errorf("a break that is not there: %v", err)
 	}
+	if err := breaks.Attach(t.Context(), ada, 1, `..\..\folder/book.xlsx`, zipOf(t, "[Content_Types].xml")); err != nil {
+		t.Error(err)
+	}
+	if files, err = breaks.Files(t.Context(), 1); err != nil || len(files) != 2 || files[1].Name != "book.xlsx" {
+		t.Errorf("%+v, %v", files, err)
+	}
+}
+
+func zipOf(t *testing.T, name string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	if _, err := w.Create(name); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }

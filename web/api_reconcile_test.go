@@ -178,24 +178,26 @@ func TestReconciliationRefusesBadInput(t *testing.T) {
 	for _, c := range []struct {
 		method, path, body string
 		status             int
+		says               string
 	}{
-		{"GET", "/api/v1/reconciliations/none", "", 404},
-		{"GET", "/api/v1/runs/99", "", 404},
-		{"GET", "/api/v1/breaks/99", "", 404},
-		{"GET", "/api/v1/breaks?sort=amount", "", 400},
-		{"GET", "/api/v1/breaks?state=gone", "", 400},
-		{"GET", "/api/v1/breaks?amount_min=much", "", 400},
-		{"GET", "/api/v1/breaks?older_than=soon", "", 400},
-		{"POST", "/api/v1/reconciliations/points/runs", `{}`, 422},
-		{"POST", "/api/v1/reconciliations/points/runs", `{"from": "2026-11-30T13:00:00Z", "to": "2026-11-30T12:00:00Z"}`, 422},
-		{"POST", "/api/v1/reconciliations/points/runs", `{"from": "2026-11-30T12:00:00Z", "to": "2026-12-01T00:00:00Z"}`, 422},
-		{"POST", "/api/v1/reconciliations/points/runs", `{"keys": [["e-1"]], "plan": "guess"}`, 422},
-		{"POST", "/api/v1/breaks/assign", `{"ids": [], "owner": "ada"}`, 422},
-		{"POST", "/api/v1/breaks/assign", `{"ids": [99], "owner": "ada"}`, 404},
+		{"GET", "/api/v1/reconciliations/none", "", 404, ""},
+		{"GET", "/api/v1/runs/99", "", 404, ""},
+		{"GET", "/api/v1/breaks/99", "", 404, ""},
+		{"GET", "/api/v1/breaks?sort=amount", "", 400, ""},
+		{"GET", "/api/v1/breaks?state=gone", "", 400, ""},
+		{"GET", "/api/v1/breaks?amount_min=much", "", 400, ""},
+		{"GET", "/api/v1/breaks?older_than=soon", "", 400, ""},
+		{"POST", "/api/v1/reconciliations/points/runs", `{}`, 422, ""},
+		{"POST", "/api/v1/reconciliations/points/runs", `{"from": "2026-11-30T13:00:00Z", "to": "2026-11-30T12:00:00Z"}`, 422, "it ends at 2026-11-30T12:00:00Z, and begins at"},
+		{"POST", "/api/v1/reconciliations/points/runs", `{"from": "2026-11-30T12:00:00Z", "to": "2026-12-01T00:00:00Z"}`, 422, "may be looked at from 2026-12-01T00:05:00Z on"},
+		{"POST", "/api/v1/reconciliations/points/runs", `{"keys": [["e-1"]], "plan": "guess"}`, 422, "there are merge and join"},
+		{"POST", "/api/v1/reconciliations/points/runs", `{"keys": [["e-1", "2"]]}`, 422, "has 2 parts, and the job's has 1: event_id"},
+		{"POST", "/api/v1/breaks/assign", `{"ids": [], "owner": "ada"}`, 422, ""},
+		{"POST", "/api/v1/breaks/assign", `{"ids": [99], "owner": "ada"}`, 404, ""},
 	} {
 		r := l.checked(t, operator, c.method, c.path, c.body)
-		if r.status != c.status {
-			t.Errorf("%s %s %s: %d, want %d: %s", c.method, c.path, c.body, r.status, c.status, r.body)
+		if r.status != c.status || !strings.Contains(r.body, c.says) {
+			t.Errorf("%s %s %s: %d, want %d and %q: %s", c.method, c.path, c.body, r.status, c.status, c.says, r.body)
 		}
 	}
 }

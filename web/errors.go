@@ -101,6 +101,7 @@ var problems = []struct {
 	{sentinel(reconcile.ErrProposalWaits), problem{http.StatusConflict, "error.proposal_waits", "Another change of the job waits"}},
 	{sentinel(reconcile.ErrWindow), problem{http.StatusUnprocessableEntity, "error.run_window", "The window cannot be run"}},
 	{sentinel(reconcile.ErrPlan), problem{http.StatusUnprocessableEntity, "error.run_plan", "The plan does not fit the job"}},
+	{sentinel(reconcile.ErrKey), problem{http.StatusUnprocessableEntity, "error.run_key", "The key does not fit the job"}},
 	{sentinel(reconcile.ErrOwnRun), problem{http.StatusForbidden, "error.own_run", "Somebody else signs a run that you prepared"}},
 	{sentinel(reconcile.ErrNotSignable), problem{http.StatusConflict, "error.not_signable", "The run cannot be signed as it is"}},
 	{sentinel(reconcile.ErrChecklist), problem{http.StatusUnprocessableEntity, "error.checklist", "Every point of the checklist has to be confirmed"}},
@@ -234,6 +235,9 @@ func detailOf(err error, p problem) string {
 	}
 	if many, ok := errors.AsType[*dlq.ErrTooManyLetters](err); ok {
 		return ownWords(many)
+	}
+	if words := spokenWords(err); words != "" {
+		return p.Title + ": " + words
 	}
 	if errors.Is(err, reconcile.ErrDefinition) {
 		return strings.Join(reconcile.Problems(err), "\n")

@@ -13,7 +13,7 @@ import (
 
 // spokenErrors are those of finance whose own words name what to do.
 var spokenErrors = []error{
-	reconcile.ErrWindow, reconcile.ErrPlan, reconcile.ErrFile, reconcile.ErrBreakState,
+	reconcile.ErrWindow, reconcile.ErrPlan, reconcile.ErrKey, reconcile.ErrFile, reconcile.ErrBreakState, reconcile.ErrReasonCode,
 	compensate.ErrVoid, compensate.ErrLimit, compensate.ErrNotFor, compensate.ErrInput, compensate.ErrTwice,
 }
 
@@ -34,9 +34,17 @@ func financeRefusal(here locale.Locale, err error, reason string) (refused, bool
 
 // spoken is what an error of finance says beyond its kind, in brackets.
 func spoken(here locale.Locale, err error) string {
+	if own := spokenWords(err); own != "" {
+		return here.Text("sentence.gap") + "(" + own + ")"
+	}
+	return ""
+}
+
+// spokenWords are an error's own words, or none.
+func spokenWords(err error) string {
 	for _, kind := range spokenErrors {
 		if _, own, ok := strings.Cut(err.Error(), kind.Error()+": "); ok && errors.Is(err, kind) {
-			return here.Text("sentence.gap") + "(" + own + ")"
+			return own
 		}
 	}
 	return ""
