@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"oncemore/internal/strictyaml"
 )
 
 // file is one parsed file.
@@ -58,9 +60,9 @@ type node struct {
 }
 
 func parse(name string, text []byte) (file, error) {
-	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil {
-		return file{}, fmt.Errorf("%s: %w", name, err)
+	root, err := strictyaml.Document(name, text)
+	if err != nil {
+		return file{}, err
 	}
 	p := &parser{file: name}
 	if len(root.Content) == 0 {

@@ -11,6 +11,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.yaml.in/yaml/v3"
+
+	"oncemore/internal/strictyaml"
 )
 
 // Sample is a message that somebody wrote into a file, with what they expect to
@@ -32,9 +34,9 @@ func ReadSamples(name string, text []byte) ([]Sample, error) {
 	if validJSON(text) {
 		root = jsonNode(text) // YAML would not take a pair of surrogates
 	} else {
-		var doc yaml.Node
-		if err := yaml.Unmarshal(text, &doc); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		doc, err := strictyaml.Document(name, text)
+		if err != nil {
+			return nil, err
 		}
 		if len(doc.Content) > 0 {
 			root = doc.Content[0]

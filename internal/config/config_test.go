@@ -129,6 +129,8 @@ var mistakes = map[string]struct{ old, new, want string }{
 	"text for a list":      {"trusted_proxies: [10.0.0.0/8]", "trusted_proxies: 10.0.0.0/8", `trusted_proxies: has to be a list, not "10.0.0.0/8"`},
 	"list for a mapping":   {"urls: {api: \"http://api.internal:8080/\"}", "urls: [api]", `urls: has to be a mapping, not a list`},
 	"twice":                {"secure: true", "secure: true\nsecure: false", `secure: is given twice`},
+	"a column twice":       {"{connection: shop, table: t", "{event_id: id, consumed_at: id, connection: shop, table: t", `c.yaml:11: groups.points.evidence: event_id, consumer_group and consumed_at are columns of their own`},
+	"a second document":    {"secure: true", "---\nsecure: true", `a second document begins here`},
 	"bad duration":         {"letters: 30d", "letters: 30 days", `retention.letters: has to be a duration such as 10s, 24h or 90d, not "30 days"`},
 	"negative duration":    {"letters: 30d", "letters: -3h", `retention.letters: has to be a duration`},
 	"bad date":             {"2026-09-01", "yesterday", `groups.points.evidence.complete_since: has to be a date`},

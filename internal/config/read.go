@@ -237,6 +237,9 @@ func readEvidence(n node) *Evidence {
 	if e.GroupValue != "" && e.ConsumerGroup == "" {
 		n.Fail("group_value is what consumer_group holds, and there is no such column")
 	}
+	if e.ConsumerGroup == e.EventID || e.ConsumedAt == e.EventID || e.ConsumedAt != "" && e.ConsumedAt == e.ConsumerGroup {
+		n.Fail("event_id, consumer_group and consumed_at are columns of their own")
+	}
 	return e
 }
 

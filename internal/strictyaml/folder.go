@@ -2,7 +2,6 @@ package strictyaml
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,9 +36,9 @@ func EachFile(dir, key string, read func(file string, b []byte) error) error {
 // has reports whether the document is a mapping with the key. What is no YAML is
 // an error: nobody knows whose file it is.
 func has(file string, b []byte, key string) (bool, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(b, &doc); err != nil {
-		return false, fmt.Errorf("%s: %w", file, err)
+	doc, err := Document(file, b)
+	if err != nil {
+		return false, err
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
 		return false, nil

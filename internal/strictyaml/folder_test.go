@@ -31,3 +31,19 @@ func TestEachFile(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What stands behind --- is read by nobody, so it is no part of a file.
+func TestAFileIsOneDocument(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "# nothing\n": "", "a: 1\n": "", "---\na: 1\n": "", "---\na: 1\n...\n": "", "a: 1\n---\n": "",
+		"a: 1\n---\nb: 2\n":  "f.yaml:2: a second document",
+		"a: 1\n---\nb: [\n":  "f.yaml: yaml",
+		"---\n---\njob: 1\n": "f.yaml:2: a second document",
+	} {
+		_, err := strictyaml.Document("f.yaml", []byte(text))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

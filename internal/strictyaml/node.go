@@ -31,9 +31,9 @@ func (n Node) Fail(format string, args ...any) { n.bad.Add(n.Pos().Problemf(form
 // Parse hands the document's root to read, and returns what was wrong, one line
 // a problem. An empty document is a problem; file is for messages.
 func Parse(file string, b []byte, read func(Node, *Problems)) error {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(b, &doc); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+	doc, err := Document(file, b)
+	if err != nil {
+		return err
 	}
 	if len(doc.Content) == 0 {
 		return fmt.Errorf("%s: is empty", file)
