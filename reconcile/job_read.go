@@ -153,6 +153,10 @@ func (t *Tolerance) read(n node) {
 // readAmount reads a decimal that is written as text: YAML's own numbers are
 // binary fractions to most readers, and 0.1 is none.
 func readAmount(n node, into *Amount) {
+	if n.Tag == "!!float" || n.Tag == "!!int" {
+		n.Fail("has to be in quotes: \"%s\"", n.Value)
+		return
+	}
 	if n.Tag != "!!str" {
 		n.Fail("has to be a decimal in quotes such as \"0.01\", not %s", n.What())
 		return

@@ -107,12 +107,18 @@ func (s *step) capped(f Finding, k known) Finding {
 }
 
 // stays keeps a break whose rows are gone from all sides: nobody has found its key
-// whole. An effect that nothing was consumed for is repaired by its removal.
+// whole. An effect that nothing was consumed for is repaired by its removal, and
+// what was still to come will not.
 func (k known) stays(f Finding) Finding {
-	if k.Type == EffectWithoutRecord || !f.gone() {
+	switch {
+	case !f.gone(), k.Type == EffectWithoutRecord, k.Type == Timing && k.Amount.IsZero():
 		return f
+	case k.Type == Timing:
+		f.Type = MissingEffect
+	default:
+		f.Type = k.Type
 	}
-	f.Type, f.Currency, f.Difference = k.Type, k.Currency, k.Amount
+	f.Currency, f.Difference = k.Currency, k.Amount
 	return f
 }
 
