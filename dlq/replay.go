@@ -60,6 +60,7 @@ type Override struct {
 	Group    string
 	Verdict  Verdict
 	Reason   string
+	EventID  string // of the letter, once it is stored; "" none
 }
 
 // PlanRequest asks for a replay. With Target ToSafe it is the one click: planned,

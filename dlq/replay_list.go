@@ -219,8 +219,9 @@ func (r *Replays) fillOutcomes(ctx context.Context, by map[int64]*Replay) error 
 }
 
 const sqlReplayOverrides = `
-SELECT o.letter_id, coalesce(g.name, ''), o.verdict, o.reason
+SELECT o.letter_id, coalesce(g.name, ''), o.verdict, o.reason, coalesce(l.event_id, '')
 FROM replay_override o LEFT JOIN letter_name g ON g.id = o.group_id AND o.group_id <> 0
+  LEFT JOIN dead_letter l ON l.id = o.letter_id
 WHERE o.replay_id = @id ORDER BY o.letter_id, 2 LIMIT 1000`
 
 func (r *Replays) overridesOf(ctx context.Context, id int64) ([]Override, error) {

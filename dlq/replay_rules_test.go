@@ -285,7 +285,7 @@ func TestOverridesNeedAnotherPerson(t *testing.T) {
 	s.start(root, plan.ID)
 	s.work(plan.ID)
 	p := s.get(plan.ID)
-	if outcomes(p) != "unverified 1" || p.ApprovedBy == nil || *p.ApprovedBy != "eve" || len(p.Overrides) != 1 {
+	if outcomes(p) != "unverified 1" || p.ApprovedBy == nil || *p.ApprovedBy != "eve" || len(p.Overrides) != 1 || p.Overrides[0].EventID != "payment-1" {
 		t.Errorf("%s, %+v", outcomes(p), p)
 	}
 	if st := s.letterState(letter); st != Resolved {

@@ -190,7 +190,7 @@ func overridesOf(ticked []string, reason string) ([]dlq.Override, []uuid.UUID, e
 func overrideRows(overrides []dlq.Override) []views.OverrideRow {
 	var rows []views.OverrideRow
 	for _, o := range overrides {
-		rows = append(rows, views.OverrideRow{LetterID: o.LetterID.String(), EventID: o.LetterID.String(), Group: o.Group, Verdict: o.Verdict.String(), Reason: o.Reason})
+		rows = append(rows, views.OverrideRow{LetterID: o.LetterID.String(), EventID: o.EventID, Group: o.Group, Verdict: o.Verdict.String(), Reason: o.Reason})
 	}
 	return rows
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Number writes a whole number with thousands separators: 12,846 in both languages.
@@ -147,7 +149,14 @@ func (l Locale) List(names []string) string {
 		return names[0]
 	}
 	last := len(names) - 1
-	return strings.Join(names[:last], l.Text("list.comma")) + l.Text("list.and") + names[last]
+	before, and := strings.Join(names[:last], l.Text("list.comma")), l.Text("list.and")
+	if end, _ := utf8.DecodeLastRuneInString(before); l.Tag == Chinese && unicode.Is(unicode.Han, end) {
+		and = strings.TrimPrefix(and, " ") // Chinese sets spaces only beside Latin and digits
+	}
+	if begin, _ := utf8.DecodeRuneInString(names[last]); l.Tag == Chinese && unicode.Is(unicode.Han, begin) {
+		and = strings.TrimSuffix(and, " ")
+	}
+	return before + and + names[last]
 }
 
 func (l Locale) zone() *time.Location {

@@ -116,6 +116,12 @@ func TestLists(t *testing.T) {
 	if got := english.List(names); got != "a, b and c" {
 		t.Errorf("%q", got)
 	}
+	if got := chinese.List([]string{"操作员", "管理员"}); got != "操作员和管理员" {
+		t.Errorf("%q", got)
+	}
+	if got := english.List([]string{"积分", "发票"}); got != "积分 and 发票" {
+		t.Errorf("%q", got)
+	}
 	if got := chinese.List(names[:2]); got != "a 和 b" {
 		t.Errorf("%q", got)
 	}
