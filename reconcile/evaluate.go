@@ -96,6 +96,9 @@ func (o *outcome) lines(line string, f Finding) {
 	for currency, amount := range f.inside {
 		o.tally.line(line, currency, 1, amount)
 	}
+	for currency, amount := range f.upstream {
+		o.tally.Upstream.line(f.upstreamLine(line), currency, 1, amount)
+	}
 }
 
 // spend books the differences that are small enough, as long as their sum stays

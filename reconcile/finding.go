@@ -16,7 +16,21 @@ type Finding struct {
 	Spared     Amount // of a key that is whole: the difference that a tolerance lets pass
 	Sides      [3]FindingSide
 
-	inside map[string]Amount // what it contributes to the window's difference, by currency
+	inside   map[string]Amount // what it contributes to the window's difference, by currency
+	upstream map[string]Amount // the same of what was published and consumed; nil in a job of two sides
+}
+
+// upstreamLine is the line of the proof under which a key contributes to the
+// difference of what was published and consumed; line is that of its effect.
+func (f Finding) upstreamLine(line string) string {
+	published, consumed := f.Sides[Outbox], f.Sides[Consumed]
+	switch {
+	case published.Rows == 0:
+		return LineUnpublished
+	case line != string(Timing) && published.Currency == consumed.Currency && published.Amount.Equal(consumed.Amount):
+		return LineEdge
+	}
+	return line
 }
 
 // gone reports whether no side has a row of the key.

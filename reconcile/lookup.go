@@ -220,6 +220,9 @@ func (c *comparison) judge(f *Finding, g *groups, now time.Time) {
 		f.Currency, f.Difference = g.amiss(all)
 	}
 	f.inside = contribution(g)
+	if c.rules.outbox {
+		f.upstream = between(g, Outbox, Consumed)
+	}
 	for p := range g {
 		f.Sides[p] = findingSide(&g[p])
 	}

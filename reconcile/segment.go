@@ -117,6 +117,9 @@ func (s *openSide) instants(w interval) []any {
 // whether there were more.
 func (c *comparison) segment(ctx context.Context, core interval, most int) (t *Tally, found []candidate, more bool, err error) {
 	t = newTally()
+	if c.rules.outbox {
+		t.Upstream = Lines{}
+	}
 	var seen booked
 	wide := c.wide(core)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -163,9 +166,14 @@ func (c *comparison) weigh(t *Tally, seen *booked, g *groups, core interval) boo
 	if core.holds(g.anchor()) {
 		t.Matched++
 	}
-	if !balanced(g) {
+	if !balanced(g, Consumed, Effect) {
 		for currency, amount := range contribution(g) {
 			t.line(LineEdge, currency, 1, amount)
+		}
+	}
+	if c.rules.outbox && !balanced(g, Outbox, Consumed) {
+		for currency, amount := range between(g, Outbox, Consumed) {
+			t.Upstream.line(LineEdge, currency, 1, amount)
 		}
 	}
 	return true

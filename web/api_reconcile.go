@@ -72,6 +72,13 @@ type proofJSON struct {
 	Keyless     map[string]lineJSON `json:"keyless"`
 	Lines       map[string]lineJSON `json:"lines"` // by break type, timing, tolerated, edge
 	Unexplained string              `json:"unexplained"`
+	Upstream    *upstreamJSON       `json:"upstream,omitempty"` // of three sides
+}
+
+// upstreamJSON is why what was published exceeds consumed.
+type upstreamJSON struct {
+	Lines       map[string]lineJSON `json:"lines"`
+	Unexplained string              `json:"unexplained"`
 }
 
 type lineJSON struct {
@@ -125,7 +132,7 @@ func runOf(r reconcile.Run) runJSON {
 }
 
 func proofOf(t *reconcile.Tally, currency string) proofJSON {
-	p := proofJSON{Currency: currency, Totals: map[string]lineJSON{}, Keyless: map[string]lineJSON{}, Lines: map[string]lineJSON{}, Unexplained: t.Unexplained(currency).String()}
+	p := proofJSON{Currency: currency, Totals: map[string]lineJSON{}, Keyless: map[string]lineJSON{}, Unexplained: t.Unexplained(currency).String()}
 	for party := range t.Control {
 		name := reconcile.Party(party).String()
 		if total, ok := t.Control[party][currency]; ok {
@@ -135,12 +142,21 @@ func proofOf(t *reconcile.Tally, currency string) proofJSON {
 			p.Keyless[name] = lineJSON{total.Rows, total.Amount.String()}
 		}
 	}
-	for line, amounts := range t.Lines {
-		if l, ok := amounts[currency]; ok {
-			p.Lines[line] = lineJSON{l.Keys, l.Amount.String()}
-		}
+	p.Lines = linesOf(t.Lines, currency)
+	if t.Upstream != nil {
+		p.Upstream = &upstreamJSON{linesOf(t.Upstream, currency), t.UpstreamUnexplained(currency).String()}
 	}
 	return p
+}
+
+func linesOf(lines reconcile.Lines, currency string) map[string]lineJSON {
+	out := map[string]lineJSON{}
+	for line, amounts := range lines {
+		if l, ok := amounts[currency]; ok {
+			out[line] = lineJSON{l.Keys, l.Amount.String()}
+		}
+	}
+	return out
 }
 
 func rollOf(currency string, c reconcile.RollCurrency) rollJSON {

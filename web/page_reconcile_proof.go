@@ -34,7 +34,7 @@ func sideWord(here locale.Locale, p reconcile.Party) string { return here.Text("
 // proofLines are the lines of a proof between difference and sum, in order.
 var proofLines = []string{
 	string(reconcile.PublishedNotConsumed), string(reconcile.MissingEffect), string(reconcile.EffectWithoutRecord), string(reconcile.AmountMismatch),
-	string(reconcile.DuplicateEffect), string(reconcile.Timing), reconcile.LineTolerated, reconcile.LineEdge,
+	string(reconcile.DuplicateEffect), string(reconcile.Timing), reconcile.LineTolerated, reconcile.LineUnpublished, reconcile.LineEdge,
 }
 
 // proofView is the proof of a run: sides, difference, what makes it up, and
@@ -48,16 +48,10 @@ func proofView(here locale.Locale, f runFacts) *views.Proof {
 	for _, party := range parties(f.job) {
 		p.Rows = append(p.Rows, sideRow(here, f, party, p.Currencies))
 	}
-	p.Rows = append(p.Rows, differenceRow(here, t, p.Currencies))
-	for _, line := range proofLines {
-		if row, ok := lineRow(here, t, line, p.Currencies); ok {
-			p.Rows = append(p.Rows, row)
-		}
+	if t.Upstream != nil {
+		p.Rows = append(p.Rows, step{"run.difference_upstream", reconcile.Outbox, reconcile.Consumed, t.Upstream, t.UpstreamUnexplained}.rows(here, t, p.Currencies)...)
 	}
-	p.Rows = append(p.Rows, sumRow(here, t, p.Currencies))
-	if !p.Foots {
-		p.Rows = append(p.Rows, leftRow(here, t, p.Currencies))
-	}
+	p.Rows = append(p.Rows, step{"run.difference", reconcile.Consumed, reconcile.Effect, effectLines(t), t.Unexplained}.rows(here, t, p.Currencies)...)
 	p.Says, p.Hue = proofSays(here, f.run, p.Foots), "go"
 	switch {
 	case !p.Foots:
@@ -77,20 +71,55 @@ func sideRow(here locale.Locale, f runFacts, party reconcile.Party, of []string)
 	return row
 }
 
-func differenceRow(here locale.Locale, t *reconcile.Tally, of []string) views.ProofRow {
-	row := views.ProofRow{Label: here.Text("run.difference"), Sum: true}
-	for _, c := range of {
-		rows := t.Control[reconcile.Consumed][c].Rows - t.Control[reconcile.Effect][c].Rows
-		row.Cells = append(row.Cells, views.ProofCell{N: locale.Number(rows), Amount: amountText(t.Difference(c), c)})
+// step is the proof of two sides that follow each other.
+type step struct {
+	label       string
+	left, right reconcile.Party
+	lines       reconcile.Lines
+	unexplained func(currency string) reconcile.Amount
+}
+
+// effectLines are the lines of consumed and effect: what was published and not
+// consumed is told where it makes a difference.
+func effectLines(t *reconcile.Tally) reconcile.Lines {
+	if t.Upstream[string(reconcile.PublishedNotConsumed)] == nil {
+		return t.Lines
 	}
-	return row
+	shown := maps.Clone(t.Lines)
+	delete(shown, string(reconcile.PublishedNotConsumed))
+	return shown
+}
+
+// rows are the difference, what makes it up, their sum, and what is left of it.
+func (s step) rows(here locale.Locale, t *reconcile.Tally, of []string) []views.ProofRow {
+	difference := views.ProofRow{Label: here.Text(s.label), Sum: true}
+	sum := views.ProofRow{Sign: "=", Label: here.Text("run.explained_sum"), Sum: true}
+	left, foots := views.ProofRow{Label: here.Text("run.unaccounted"), Sum: true, Bad: true}, true
+	for _, c := range of {
+		l, r, rest := t.Control[s.left][c], t.Control[s.right][c], s.unexplained(c)
+		apart := l.Amount.Sub(r.Amount)
+		difference.Cells = append(difference.Cells, views.ProofCell{N: locale.Number(l.Rows - r.Rows), Amount: amountText(apart, c)})
+		sum.Cells = append(sum.Cells, views.ProofCell{Amount: amountText(apart.Sub(rest), c)})
+		left.Cells = append(left.Cells, views.ProofCell{Amount: amountText(rest, c)})
+		foots = foots && rest.IsZero()
+	}
+	rows := []views.ProofRow{difference}
+	for _, line := range proofLines {
+		if row, ok := lineRow(here, s.lines, line, of); ok {
+			rows = append(rows, row)
+		}
+	}
+	if rows = append(rows, sum); !foots {
+		rows = append(rows, left)
+	}
+	return rows
 }
 
 // lineRow is one line of the proof; false: nothing falls under it.
-func lineRow(here locale.Locale, t *reconcile.Tally, line string, of []string) (views.ProofRow, bool) {
+func lineRow(here locale.Locale, lines reconcile.Lines, line string, of []string) (views.ProofRow, bool) {
 	row, any := views.ProofRow{Label: lineWord(here, line)}, false
 	for _, c := range of {
-		l, ok := t.Lines[line][c]
+		l, ok := lines[line][c]
 		cell := views.ProofCell{}
 		if ok && (l.Keys != 0 || !l.Amount.IsZero()) {
 			any = true
@@ -105,26 +134,10 @@ func lineRow(here locale.Locale, t *reconcile.Tally, line string, of []string) (
 }
 
 func lineWord(here locale.Locale, line string) string {
-	if line == reconcile.LineTolerated || line == reconcile.LineEdge {
+	if line == reconcile.LineTolerated || line == reconcile.LineEdge || line == reconcile.LineUnpublished {
 		return here.Text("run.line." + line)
 	}
 	return here.Text("break.type." + line)
-}
-
-func sumRow(here locale.Locale, t *reconcile.Tally, of []string) views.ProofRow {
-	row := views.ProofRow{Sign: "=", Label: here.Text("run.explained_sum"), Sum: true}
-	for _, c := range of {
-		row.Cells = append(row.Cells, views.ProofCell{Amount: amountText(t.Difference(c).Sub(t.Unexplained(c)), c)})
-	}
-	return row
-}
-
-func leftRow(here locale.Locale, t *reconcile.Tally, of []string) views.ProofRow {
-	row := views.ProofRow{Label: here.Text("run.unaccounted"), Sum: true, Bad: true}
-	for _, c := range of {
-		row.Cells = append(row.Cells, views.ProofCell{Amount: amountText(t.Unexplained(c), c)})
-	}
-	return row
 }
 
 // proofSays is whether the proof foots, in one sentence: of what was compared.
@@ -132,7 +145,11 @@ func proofSays(here locale.Locale, r *reconcile.Run, foots bool) string {
 	of := r.Tally.Currencies()
 	left := map[string]reconcile.Line{}
 	for _, c := range of {
-		if u := r.Tally.Unexplained(c); !u.IsZero() {
+		u := r.Tally.Unexplained(c)
+		if u.IsZero() {
+			u = r.Tally.UpstreamUnexplained(c)
+		}
+		if !u.IsZero() {
 			left[c] = reconcile.Line{Amount: u}
 		}
 	}

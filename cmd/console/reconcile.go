@@ -170,6 +170,16 @@ func printProof(w io.Writer, t *reconcile.Tally, currency string) {
 		}
 	}
 	fmt.Fprintf(w, "%s unexplained\t%s\n", currency, t.Unexplained(currency))
+	if t.Upstream == nil {
+		return
+	}
+	fmt.Fprintf(w, "%s published\t%s\n", currency, t.Control[reconcile.Outbox][currency].Amount)
+	for _, line := range slices.Sorted(maps.Keys(t.Upstream)) {
+		if l, ok := t.Upstream[line][currency]; ok {
+			fmt.Fprintf(w, "%s published, %s\t%s in %d keys\n", currency, line, l.Amount, l.Keys)
+		}
+	}
+	fmt.Fprintf(w, "%s published, unexplained\t%s\n", currency, t.UpstreamUnexplained(currency))
 }
 
 // printKeyless tells of rows that belong to no key.
