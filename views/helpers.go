@@ -116,7 +116,11 @@ func topicsOf(ctx context.Context, r ConsumerRow) string {
 	if len(r.Topics) == 0 {
 		return r.Cluster
 	}
-	return r.Cluster + " · " + locale.From(ctx).List(r.Topics)
+	topics := locale.From(ctx).List(r.Topics)
+	if r.Cluster == "" { // of a group that is declared for any
+		return topics
+	}
+	return r.Cluster + " · " + topics
 }
 
 func roleWords(ctx context.Context, roles []string) string {
