@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -309,7 +310,7 @@ func (a *app) lookAtConsumers(ctx context.Context) (out []alert.Condition, err e
 		if !g.Ours || g.State != fleet.Failed && g.State != fleet.Stale && g.State != fleet.Waiting && g.State != fleet.Stopped {
 			continue
 		}
-		c := alert.Condition{Key: "group/" + g.Name, Href: "/consumers/" + g.Name, Args: map[string]any{"group": g.Name, "state": g.State.String(), "why": orMissing(&g.StateReason)}}
+		c := alert.Condition{Key: "group/" + g.Name, Href: "/consumers/" + url.PathEscape(g.Name), Args: map[string]any{"group": g.Name, "state": g.State.String(), "why": orMissing(&g.StateReason)}}
 		if g.State == fleet.Failed {
 			c.Severity = alert.Critical
 		}
@@ -325,7 +326,7 @@ func (a *app) lookAtOutboxes(ctx context.Context) (out []alert.Condition, err er
 			return nil, fmt.Errorf("outbox %s: %w", box.Name(), err)
 		}
 		if stats.Pending > 0 && stats.Oldest > a.olderThan("outbox_age", oldOutbox) {
-			out = append(out, alert.Condition{Key: "outbox/" + box.Name(), Href: "/outbox?outbox=" + box.Name(),
+			out = append(out, alert.Condition{Key: "outbox/" + box.Name(), Href: "/outbox?outbox=" + url.QueryEscape(box.Name()),
 				Args: map[string]any{"outbox": box.Name(), "n": stats.Pending, "age": int64(stats.Oldest.Seconds())}})
 		}
 	}
@@ -339,7 +340,7 @@ func (a *app) lookForDeadRows(ctx context.Context) (out []alert.Condition, err e
 			return nil, fmt.Errorf("outbox %s: %w", box.Name(), err)
 		}
 		if n > 0 {
-			out = append(out, alert.Condition{Key: "outbox/" + box.Name(), Href: "/outbox?state=dead&outbox=" + box.Name(), Args: map[string]any{"outbox": box.Name(), "n": n}})
+			out = append(out, alert.Condition{Key: "outbox/" + box.Name(), Href: "/outbox?state=dead&outbox=" + url.QueryEscape(box.Name()), Args: map[string]any{"outbox": box.Name(), "n": n}})
 		}
 	}
 	return out, nil

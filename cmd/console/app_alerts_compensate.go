@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -70,7 +71,7 @@ func (a *app) lookAtDayLimits(ctx context.Context) (out []alert.Condition, err e
 			continue
 		}
 		told[key] = true
-		out = append(out, alert.Condition{Key: key, Href: "/compensations?state=approved&action=" + w.Action + "&currency=" + w.Currency, Args: map[string]any{
+		out = append(out, alert.Condition{Key: key, Href: "/compensations?state=approved&action=" + w.Action + "&currency=" + url.QueryEscape(w.Currency), Args: map[string]any{
 			"action": w.Action, "n": s.Items, "amount": locale.Money(s.Amount.String(), w.Currency), "limit": locale.Money(s.Limit.String(), w.Currency), "id": strconv.FormatInt(w.ID, 10),
 		}})
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -65,7 +66,7 @@ func (a *app) lookAtRisk(ctx context.Context) ([]alert.Condition, error) {
 			if err != nil || line.Amount.Cmp(most) <= 0 {
 				continue // the config was checked
 			}
-			out = append(out, alert.Condition{Key: "job/" + s.Job + "/" + currency, Href: "/breaks?job=" + s.Job + "&currency=" + currency, Args: map[string]any{
+			out = append(out, alert.Condition{Key: "job/" + s.Job + "/" + currency, Href: "/breaks?job=" + s.Job + "&currency=" + url.QueryEscape(currency), Args: map[string]any{
 				"job": s.Job, "n": line.Keys, "amount": locale.Money(line.Amount.String(), currency), "limit": locale.Money(limit, currency),
 			}})
 		}

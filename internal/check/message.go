@@ -126,7 +126,7 @@ var messages = map[string]message{
 		"acks=all is worth as much as min.insync.replicas and the replication: if that broker is lost, so is the record.", "Set replication to 3 and min.insync.replicas to 2 for these topics."},
 	"topic.acks.unknown": {NotChecked, "topic", "Replication on {cluster} could not be looked at.", "", "Mend cluster {cluster}, then check again."},
 
-	"source.queue.ok": {Passed, "source", "{n} queues match source {pattern} on {cluster}.",
+	"source.queue.ok": {Passed, "source", "Queues that source {pattern} matches on {cluster}: {n}.",
 		"", ""},
 	"source.queue.none": {Warning, "source", "No queue matches source {pattern} on {cluster}.",
 		"Nothing is drained.", "Correct the pattern, unless the queue is yet to come."},
@@ -150,7 +150,7 @@ var messages = map[string]message{
 		"", ""},
 	"consumer.dead_queue.undrained": {Warning, "consumer", "{dead}, the dead-letter queue of {group}, belongs to no source.",
 		"Its letters are not shown.", "Add a source with a pattern that matches it."},
-	"source.match.ok":      {Passed, "source", "{n} topics match source {pattern} on {cluster}.", "", ""},
+	"source.match.ok":      {Passed, "source", "Topics that source {pattern} matches on {cluster}: {n}.", "", ""},
 	"source.match.none":    {Warning, "source", "No topic matches source {pattern} on {cluster}.", "Nothing is drained.", "Correct the pattern, unless the topic is yet to come."},
 	"source.match.unknown": {NotChecked, "source", "Whether a topic matches source {pattern} could not be looked at.", "", "Mend cluster {cluster}, then check again."},
 	"source.event_id.ok":   {Passed, "source", "The event id of source {pattern} comes from the producer.", "", ""},
