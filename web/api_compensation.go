@@ -262,7 +262,7 @@ func (s *Server) apiCompensation(c echo.Context) error {
 }
 
 func (s *Server) answerCompensation(c echo.Context, id int64) error {
-	story, err := s.compensationStory(c.Request().Context(), id)
+	story, err := storyOf(c.Request().Context(), s.Compensations, id)
 	if err != nil {
 		return err
 	}
@@ -279,24 +279,24 @@ type story struct {
 	present   *compensate.Present
 }
 
-func (s *Server) compensationStory(ctx context.Context, id int64) (t story, err error) {
-	if t.Row, err = s.Compensations.Summary(ctx, id); err != nil {
+func storyOf(ctx context.Context, all *compensate.Compensations, id int64) (t story, err error) {
+	if t.Row, err = all.Summary(ctx, id); err != nil {
 		return t, err
 	}
-	if t.approvals, err = s.Compensations.Approvals(ctx, id); err != nil {
+	if t.approvals, err = all.Approvals(ctx, id); err != nil {
 		return t, err
 	}
-	if t.attempts, err = s.Compensations.Attempts(ctx, id); err != nil {
+	if t.attempts, err = all.Attempts(ctx, id); err != nil {
 		return t, err
 	}
-	if t.steps, err = s.Compensations.Steps(ctx, id); err != nil {
+	if t.steps, err = all.Steps(ctx, id); err != nil {
 		return t, err
 	}
-	if t.notes, err = s.Compensations.Notes(ctx, id); err != nil {
+	if t.notes, err = all.Notes(ctx, id); err != nil {
 		return t, err
 	}
 	if t.State == compensate.Proposed || t.State == compensate.Approved {
-		now, err := s.Compensations.Present(ctx, &t.Compensation)
+		now, err := all.Present(ctx, &t.Compensation)
 		if err != nil {
 			return t, fmt.Errorf("look at compensation %d: %w", id, err)
 		}

@@ -30,7 +30,7 @@ func (s *Server) showCompensation(c echo.Context, was refused) error {
 		return err
 	}
 	ctx, here := c.Request().Context(), localeOf(c)
-	t, err := s.compensationStory(ctx, id)
+	t, err := storyOf(ctx, s.Compensations, id)
 	if err != nil {
 		return err
 	}

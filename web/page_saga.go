@@ -22,7 +22,7 @@ func (s *Server) showSaga(c echo.Context, was refused) error {
 	if err := noQuery(c); err != nil {
 		return err
 	}
-	t, err := s.compensationStory(c.Request().Context(), id)
+	t, err := storyOf(c.Request().Context(), s.Compensations, id)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"oncemore/compensate"
 	"oncemore/reconcile"
+	"oncemore/web"
 )
 
 type compensateCmd struct {
@@ -64,7 +65,7 @@ func (c compensateListCmd) Run(e *edge) error {
 		return err
 	}
 	if c.JSON {
-		err = json.NewEncoder(e.out).Encode(all)
+		err = json.NewEncoder(e.out).Encode(web.CompensationsJSON(all))
 	} else {
 		err = printCompensations(e.out, all)
 	}
@@ -111,16 +112,6 @@ type compensateShowCmd struct {
 	JSON bool  `help:"Print JSON." name:"json"`
 }
 
-// shownCompensation is all that console compensate show prints.
-type shownCompensation struct {
-	compensate.Row
-	State    string
-	Hash     string
-	Steps    []compensate.StepRow
-	Attempts []compensate.Attempt
-	By       []compensate.ApprovalRow
-}
-
 // Run prints one.
 func (c compensateShowCmd) Run(e *edge) error {
 	a, err := c.open(e)
@@ -128,29 +119,27 @@ func (c compensateShowCmd) Run(e *edge) error {
 		return err
 	}
 	defer a.close()
-	s := shownCompensation{}
-	if s.Row, err = a.compensations.Summary(e.ctx, c.ID); err != nil {
+	r, err := a.compensations.Summary(e.ctx, c.ID)
+	if err != nil {
 		return err
 	}
-	if s.Steps, err = a.compensations.Steps(e.ctx, c.ID); err != nil {
-		return err
-	}
-	if s.Attempts, err = a.compensations.Attempts(e.ctx, c.ID); err != nil {
-		return err
-	}
-	if s.By, err = a.compensations.Approvals(e.ctx, c.ID); err != nil {
-		return err
-	}
-	s.State, s.Hash = s.Row.State.String(), hex.EncodeToString(s.Row.Hash)
 	if c.JSON {
-		err = json.NewEncoder(e.out).Encode(s)
+		err = printStory(e, a, c.ID)
 	} else {
-		err = s.print(e.out)
+		err = printCompensation(e, a, r)
 	}
-	if code := came(s.Row.State); code != 0 {
+	if code := came(r.State); code != 0 {
 		err = errors.Join(err, code)
 	}
 	return err
+}
+
+func printStory(e *edge, a *app, id int64) error {
+	told, err := web.CompensationJSON(e.ctx, a.compensations, id)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(e.out).Encode(told)
 }
 
 // came is what a state ends the command with.
@@ -166,25 +155,33 @@ func came(s compensate.State) exitCode {
 	return exitUnderWay
 }
 
-func (s shownCompensation) print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintf(w, "compensation\tC-%d, %s\naction\t%s, version %d\nfor\t%s\namount\t%s %s\nasked\t%s by %s: %s\nhash\t%s\napproved\t%d of %d\n",
-		s.ID, s.State, s.Action, s.Version, subjectText(s.Row), s.Amount, s.Currency, s.AskedAt.UTC().Format(time.RFC3339), s.AskedBy, s.Reason, s.Hash, s.Approvals, s.Checkers)
-	if s.Why != nil {
-		fmt.Fprintf(w, "why\t%s\n", *s.Why)
+func printCompensation(e *edge, a *app, r compensate.Row) error {
+	approvals, err := a.compensations.Approvals(e.ctx, r.ID)
+	if err != nil {
+		return err
 	}
-	for _, step := range s.Effect {
+	attempts, err := a.compensations.Attempts(e.ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(e.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintf(w, "compensation\tC-%d, %s\naction\t%s, version %d\nfor\t%s\namount\t%s %s\nasked\t%s by %s: %s\nhash\t%x\napproved\t%d of %d\n",
+		r.ID, r.State, r.Action, r.Version, subjectText(r), r.Amount, r.Currency, r.AskedAt.UTC().Format(time.RFC3339), r.AskedBy, r.Reason, r.Hash, r.Approvals, r.Checkers)
+	if r.Why != nil {
+		fmt.Fprintf(w, "why\t%s\n", *r.Why)
+	}
+	for _, step := range r.Effect {
 		fmt.Fprintf(w, "effect\t%s\n", strings.Join(strings.Fields(strings.Join([]string{step.Says, step.Method, step.URL, step.Body, step.SQL}, " ")), " "))
 	}
-	for _, a := range s.By {
-		fmt.Fprintf(w, "approval\t%s by %s: %s\n", a.At.UTC().Format(time.RFC3339), a.By, a.Reason)
+	for _, by := range approvals {
+		fmt.Fprintf(w, "approval\t%s by %s: %s\n", by.At.UTC().Format(time.RFC3339), by.By, by.Reason)
 	}
-	for _, a := range s.Attempts {
+	for _, t := range attempts {
 		outcome := "under way"
-		if a.Outcome != nil {
-			outcome = *a.Outcome
+		if t.Outcome != nil {
+			outcome = *t.Outcome
 		}
-		fmt.Fprintf(w, "attempt\t%s step %d: %s %s\n", a.At.UTC().Format(time.RFC3339), a.No+1, outcome, a.Answer)
+		fmt.Fprintf(w, "attempt\t%s step %d: %s %s\n", t.At.UTC().Format(time.RFC3339), t.No+1, outcome, t.Answer)
 	}
 	return w.Flush()
 }
@@ -260,7 +257,7 @@ func (c compensateProposeCmd) tryOut(e *edge, a *app, breaks []int64) error {
 		return err
 	}
 	if c.JSON {
-		return json.NewEncoder(e.out).Encode(previews)
+		return json.NewEncoder(e.out).Encode(web.PreviewsJSON(previews))
 	}
 	w := tabwriter.NewWriter(e.out, 0, 4, 2, ' ', 0)
 	for _, p := range previews {

@@ -118,6 +118,11 @@ func (c *clerk) becomes(id int64, state compensate.State) {
 func TestRepairsAtTheCommandLine(t *testing.T) {
 	c := newClerk(t)
 	c.does(1, `missing_effect`, "reconcile", "run", "points", "--from", "2026-09-01T12:00:00Z", "--to", "2026-09-01T13:00:00Z")
+	var compared struct{ State, Kind string }
+	c.reads(1, &compared, "reconcile", "run", "points", "--from", "2026-09-01T12:00:00Z", "--to", "2026-09-01T13:00:00Z")
+	if compared.State != "complete" || compared.Kind != "by_hand" {
+		t.Errorf("compared: %+v", compared)
+	}
 	c.does(0, `^$`, "compensate", "list")
 	c.does(1, "name the breaks in one way", "compensate", "propose", "credit", "--reason", "closing")
 	c.does(1, "name the breaks in one way", "compensate", "propose", "credit", "--reason", "closing", "--break", "1", "--job", "points")
@@ -131,14 +136,19 @@ func TestRepairsAtTheCommandLine(t *testing.T) {
 	}
 	one := fmt.Sprint(made.IDs[0])
 	c.does(0, `stays: `, "compensate", "propose", "credit", "--reason", "again", "--job", "points", "--dry-run")
+	var tried []struct{ Problem string }
+	c.reads(0, &tried, "compensate", "propose", "credit", "--reason", "again", "--job", "points", "--dry-run")
+	if len(tried) != 2 || !strings.Contains(tried[0].Problem, "this is being repaired") {
+		t.Errorf("tried again: %+v", tried)
+	}
 
 	c.does(3, `(?s)compensation +C-`+one+`, proposed.*amount +\d.*by .*: closing.*approved +0 of 1.*effect .*POST points-api:/credit/e-\d`, "compensate", "show", one)
 	var shown struct {
 		State, Hash, Action string
-		Attempts            []compensate.Attempt
+		Attempts            int
 	}
 	c.reads(3, &shown, "compensate", "show", one)
-	if shown.State != "proposed" || len(shown.Hash) != 64 || shown.Action != "credit" || len(shown.Attempts) != 0 {
+	if shown.State != "awaiting_approval" || len(shown.Hash) != 64 || shown.Action != "credit" || shown.Attempts != 0 {
 		t.Errorf("shown %+v", shown)
 	}
 	approve := []string{"compensate", "approve", one, "--reason", "right", "--hash"}

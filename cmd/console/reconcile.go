@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"oncemore/reconcile"
+	"oncemore/web"
 )
 
 type reconcileCmd struct {
@@ -62,7 +63,7 @@ func (c reconcileRunCmd) carryOut(e *edge) error {
 		return err
 	}
 	if c.JSON {
-		err = json.NewEncoder(e.out).Encode(run)
+		err = json.NewEncoder(e.out).Encode(web.RunJSON(*run))
 	} else {
 		err = printRun(e.out, run)
 	}
