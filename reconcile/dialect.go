@@ -103,12 +103,22 @@ func (d dialect) grouped(c column) (name, by string) {
 	return "coalesce(" + by + ", '')::text", by
 }
 
-// oneTotal sums a side up whose rows seem to be of one currency: its columns are
-// those of totals and the greatest currency, the first being the least. Adding up
-// costs MySQL a third of what grouping costs.
+// oneTotal counts and adds up a side whose rows seem to be of one currency, and
+// tells whether they are and all have their keys: grouping rows and telling them
+// apart takes MySQL twice as long as adding them up.
 func (d dialect) oneTotal(query string, s shape) string {
-	currency := d.currency(s.currency)
-	return "select min(" + currency + "), " + d.sums(s, "") + ", max(" + currency + ") from (" + query + ") side"
+	amount, all := "null", []string{}
+	for _, c := range s.key {
+		all = append(all, "count("+d.sent(c)+") = count(*)")
+	}
+	if s.amount.name != "" {
+		amount = "sum(" + d.sent(s.amount) + ")"
+	}
+	if s.currency.name != "" {
+		currency := d.sent(s.currency)
+		all = append(all, "count("+currency+") in (0, count(*))", "coalesce(min(cast("+currency+" as binary)) = max(cast("+currency+" as binary)), 1)")
+	}
+	return "select count(*), " + amount + ", " + strings.Join(all, " and ") + " from (" + query + ") side"
 }
 
 // sums counts and adds up the rows that have a key, and apart those that lack a

@@ -234,11 +234,11 @@ func (s *openSide) read(ctx context.Context, c *comparison, core, wide interval,
 	finished := make(chan error, 1)
 	pipe := newPump(ctx, func(ctx context.Context, emit func(record) error) error {
 		err := s.db.snapshot(ctx, c.job.Limits, func(state snapshot) error {
-			several, err := s.walk(ctx, c, state, wide, emit)
+			currency, several, err := s.walk(ctx, c, state, wide, emit)
 			if err != nil {
 				return err
 			}
-			return s.sumUp(ctx, state, core, several, into)
+			return s.sumUp(ctx, state, core, currency, several, into)
 		})
 		if err != nil {
 			err = fmt.Errorf("%s: %w", s.Pos, err)
@@ -249,31 +249,30 @@ func (s *openSide) read(ctx context.Context, c *comparison, core, wide interval,
 	return pipe, func() error { return <-finished }
 }
 
-// walk streams a window in the order of its keys, and tells whether its rows are
-// of several currencies.
-func (s *openSide) walk(ctx context.Context, c *comparison, state snapshot, wide interval, emit func(record) error) (several bool, err error) {
+// walk streams a window in the order of its keys. It gives the currency of the
+// last row, and whether others are of other ones.
+func (s *openSide) walk(ctx context.Context, c *comparison, state snapshot, wide interval, emit func(record) error) (currency string, several bool, err error) {
 	var st bound
 	st.text = s.db.dialect().ordered(s.windowed(&st, s.shape.time, wide), s.shape, c.kinds)
-	var last string
 	rows := 0
 	err = state.scan(ctx, st, s.shape, c.kinds, s.Zone, func(r record) error {
 		if !wide.holds(r.at) {
 			return errIgnoresWindow
 		}
-		if rows++; rows > 1 && r.currency != last {
+		if rows++; rows > 1 && r.currency != currency {
 			several = true
 		}
-		last = r.currency
+		currency = r.currency
 		return emit(r)
 	})
-	return several, err
+	return currency, several, err
 }
 
 // sumUp reads the control totals.
-func (s *openSide) sumUp(ctx context.Context, state snapshot, core interval, several bool, into *Tally) error {
+func (s *openSide) sumUp(ctx context.Context, state snapshot, core interval, currency string, several bool, into *Tally) error {
 	d := s.db.dialect()
 	if d == mysql && !several {
-		if booked, err := s.sumUpOne(ctx, state, core, into); booked || err != nil {
+		if booked, err := s.sumUpOne(ctx, state, core, currency, into); booked || err != nil {
 			return err
 		}
 	}
@@ -282,17 +281,17 @@ func (s *openSide) sumUp(ctx context.Context, state snapshot, core interval, sev
 	return state.texts(ctx, st, func(v []*string) error { return into.control(s.party, v) })
 }
 
-// sumUpOne reads the control totals of what seems to be one currency. False: it
-// is several, which rows without a key may have brought in.
-func (s *openSide) sumUpOne(ctx context.Context, state snapshot, core interval, into *Tally) (booked bool, err error) {
+// sumUpOne reads the control totals where all rows are of one currency. False: they
+// are not, or some have no key.
+func (s *openSide) sumUpOne(ctx context.Context, state snapshot, core interval, currency string, into *Tally) (booked bool, err error) {
 	var st bound
 	st.text = s.db.dialect().oneTotal(s.windowed(&st, s.shape.time, core), s.shape)
+	none := "0"
 	err = state.texts(ctx, st, func(v []*string) error {
-		least, greatest := v[0], v[5]
-		if booked = least == nil || *least == *greatest; !booked || least == nil { // none: there are no rows
+		if booked = *v[2] == "1"; !booked {
 			return nil
 		}
-		return into.control(s.party, v)
+		return into.control(s.party, []*string{&currency, v[0], v[1], &none, nil})
 	})
 	return booked, err
 }
