@@ -98,6 +98,7 @@ func (s *Server) registerAPI(g *echo.Group) {
 	s.registerCompensationAPI(g)
 	g.GET("/audit", s.apiAudit, read)
 	g.GET("/alerts", s.apiAlerts, read)
+	g.POST("/alerts/acknowledge", s.apiAlertsAcknowledge, s.allow(access.AckAlert))
 	g.POST("/alerts/:id/acknowledge", s.apiAlertAcknowledge, s.allow(access.AckAlert))
 	g.GET("/alerts/channels", s.apiAlertChannels, read)
 	g.POST("/alerts/channels/:channel/test", s.apiAlertTest, s.allow(access.TestAlert))

@@ -117,6 +117,32 @@ func (s *Server) apiAlertAcknowledge(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
+type acknowledgeJSON struct {
+	IDs    []int64 `json:"ids"`
+	Reason string  `json:"reason"`
+}
+
+// apiAlertsAcknowledge says that the caller is on several.
+func (s *Server) apiAlertsAcknowledge(c echo.Context) error {
+	if err := noQuery(c); err != nil {
+		return err
+	}
+	var body acknowledgeJSON
+	if err := decode(c, &body); err != nil {
+		return err
+	}
+	if len(body.IDs) == 0 || len(body.IDs) > lastingAlerts {
+		return invalid("ids", fmt.Sprintf("names 1 to %d alerts", lastingAlerts))
+	}
+	if s.Alerts == nil {
+		return alert.ErrNoAlert
+	}
+	if err := s.Alerts.Acknowledge(c.Request().Context(), actorBecause(c, body.Reason), body.IDs...); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
 // channelJSON is who is told. Its addresses and secrets are not for the API.
 type channelJSON struct {
 	Name     string        `json:"name"`

@@ -246,6 +246,7 @@ func TestAuthMatrix(t *testing.T) {
 		"POST /api/v1/outbox/:connection/:table/rows/:id/skip":  access.SkipOutbox,
 		"POST /api/v1/outbox/commands/:id/approve":              access.ApproveOutbox,
 		"POST /api/v1/outbox/commands/:id/reject":               access.ApproveOutbox,
+		"POST /api/v1/alerts/acknowledge":                       access.AckAlert,
 		"POST /api/v1/alerts/:id/acknowledge":                   access.AckAlert,
 		"POST /api/v1/alerts/channels/:channel/test":            access.TestAlert,
 		"POST /api/v1/checks/mute":                              access.MuteCheck,

@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 
@@ -47,6 +46,11 @@ func (s *Server) showAlerts(c echo.Context, was refused) error {
 		return err
 	}
 	v.Lasting, v.Over = s.alertRows(here, lasting), s.alertRows(here, over)
+	for _, a := range lasting {
+		if a.AckedBy == "" {
+			v.Fresh = append(v.Fresh, strconv.FormatInt(a.ID, 10))
+		}
+	}
 	v.Worst, v.Summary, v.Trouble = alertSummary(here, lasting, looks, len(s.Alerts.Rules()))
 	return render(c, was.status(), views.AlertListPage(v))
 }
@@ -98,16 +102,37 @@ func (s *Server) alertAcknowledge(c echo.Context) error {
 	if err != nil {
 		return alert.ErrNoAlert
 	}
-	reason := c.FormValue("reason")
-	if why := badText(reason); why != "" {
-		return invalid("reason", why)
+	return s.acknowledge(c, id)
+}
+
+// alertsAcknowledge acknowledges what the page showed, and nothing that came since.
+func (s *Server) alertsAcknowledge(c echo.Context) error {
+	form, err := c.FormParams()
+	if err != nil {
+		return invalid("id", "cannot be read")
 	}
-	err = s.Alerts.Acknowledge(c.Request().Context(), actorBecause(c, reason), id)
+	var ids []int64
+	for _, text := range form["id"] {
+		id, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return invalid("id", "is no number")
+		}
+		ids = append(ids, id)
+	}
+	return s.acknowledge(c, ids...)
+}
+
+func (s *Server) acknowledge(c echo.Context, ids ...int64) error {
+	reason, err := reasonOf(c)
+	if err != nil {
+		return err
+	}
+	err = s.Alerts.Acknowledge(c.Request().Context(), actorBecause(c, reason), ids...)
 	if errors.Is(err, alert.ErrNoAlert) {
 		return s.showAlerts(c, refused{Status: http.StatusConflict, Text: localeOf(c).Text("alerts.gone")})
 	}
 	if err != nil {
-		return fmt.Errorf("acknowledge alert %d: %w", id, err)
+		return err
 	}
 	return c.Redirect(http.StatusSeeOther, "/alerts")
 }

@@ -111,6 +111,7 @@ func TestAlertsPage(t *testing.T) {
 		t.Error("a viewer is offered the form")
 	}
 	contains(t, w.get(t, viewer, "/"), http.StatusOK, "2 alerts wait to be acknowledged.", `href="/alerts"`)
+	contains(t, w.get(t, operator, "/alerts"), http.StatusOK, "Acknowledge all 2", `action="/alerts/acknowledge"`)
 	action := regexp.MustCompile(`action="(/alerts/\d+/acknowledge)"`).FindStringSubmatch(w.get(t, operator, "/alerts").body)
 	if action == nil {
 		t.Fatal("an operator is not offered the form")
@@ -126,6 +127,18 @@ func TestAlertsPage(t *testing.T) {
 	if got := w.audited(t, "alert.acknowledged"); len(got) != 1 || !strings.HasPrefix(got[0], "operator ") {
 		t.Errorf("audit %v", got)
 	}
+	all := url.Values{}
+	for id := range strings.FieldsSeq("1 2 3 4") {
+		all.Add("id", id)
+	}
+	if r := w.post(t, viewer, "/alerts/acknowledge", all); r.status != http.StatusForbidden {
+		t.Errorf("a viewer acknowledges all: %d", r.status)
+	}
+	if r := w.post(t, operator, "/alerts/acknowledge", all); r.status != http.StatusSeeOther {
+		t.Errorf("acknowledge all: %d", r.status)
+	}
+	contains(t, w.post(t, operator, "/alerts/acknowledge", all), http.StatusConflict, "Nothing was changed.")
+	contains(t, w.get(t, viewer, "/alerts"), http.StatusOK, "Nothing waits to be acknowledged.")
 	w.look(t, errors.New("broker silent"))
 	contains(t, w.get(t, viewer, "/alerts"), http.StatusOK, "1 rule could not look", "main/nobody.DLT")
 	w.look(t, nil)
@@ -325,6 +338,10 @@ func TestAlertsInTheAPI(t *testing.T) {
 	read(t, w.checked(t, operator, "POST", at, ""), http.StatusConflict, nil)
 	if a := list("/api/v1/alerts?state=lasting"); a.Items[0].Acknowledged == nil || a.Items[0].Acknowledged.Reason != "on it" {
 		t.Errorf("%+v", a.Items)
+	}
+	read(t, w.checked(t, viewer, "POST", "/api/v1/alerts/acknowledge", `{"ids":[1]}`), http.StatusForbidden, nil)
+	for body, want := range map[string]int{`{"ids":[]}`: http.StatusUnprocessableEntity, `{}`: http.StatusUnprocessableEntity, `{"ids":["x"]}`: http.StatusBadRequest, `{"ids":[77]}`: http.StatusConflict} {
+		read(t, w.checked(t, operator, "POST", "/api/v1/alerts/acknowledge", body), want, nil)
 	}
 	w.look(t, nil)
 	if a := list("/api/v1/alerts?state=over"); len(a.Items) != 1 || a.Items[0].ResolvedAt == nil || len(list("/api/v1/alerts").Items) != 0 {

@@ -71,6 +71,7 @@ func (s *Server) registerPages(g *echo.Group) {
 	g.GET("/settings/evidence", s.settingsEvidencePage)
 	if s.Alerts != nil {
 		g.GET("/alerts", s.alertListPage)
+		g.POST("/alerts/acknowledge", s.alertsAcknowledge, s.allow(access.AckAlert))
 		g.POST("/alerts/:id/acknowledge", s.alertAcknowledge, s.allow(access.AckAlert))
 		g.GET("/settings/alerts", s.settingsAlertsPage)
 		g.POST("/settings/alerts/:channel/test", s.alertTest, s.allow(access.TestAlert))

@@ -222,6 +222,34 @@ func TestMessagesAreThrottledAndGrouped(t *testing.T) {
 	d.expect("firing 1", "firing 4") // b, c, d, and that a ended
 }
 
+// Several are acknowledged at once; what is over, or was acknowledged before, does
+// not stand in the way.
+func TestSeveralAreAcknowledgedAtOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil)
+	d.find(nil, "a", "b", "c")
+	d.tick(0)
+	lasting, err := d.engine.Lasting(t.Context(), 10)
+	if err != nil || len(lasting) != 3 {
+		t.Fatal(lasting, err)
+	}
+	if err := d.engine.Acknowledge(t.Context(), operator, lasting[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.engine.Acknowledge(t.Context(), operator, lasting[0].ID, lasting[1].ID, lasting[1].ID, 99); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := d.engine.Count(t.Context()); err != nil || c.Unacknowledged() != 1 {
+		t.Errorf("counts %+v, %v", c, err)
+	}
+	if err := d.engine.Acknowledge(t.Context(), operator, lasting[0].ID, lasting[1].ID); !errors.Is(err, alert.ErrNoAlert) {
+		t.Errorf("again: %v", err)
+	}
+	if err := d.engine.Acknowledge(t.Context(), operator); !errors.Is(err, alert.ErrNoAlert) {
+		t.Errorf("none: %v", err)
+	}
+}
+
 func TestAnAcknowledgedAlertIsNotReminded(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)

@@ -181,24 +181,37 @@ var (
 
 const sqlAcknowledge = `
 UPDATE alert SET acked_by = @by, acked_at = @at, ack_reason = nullif(@reason, '')
-WHERE id = @id AND resolved_at IS NULL AND acked_at IS NULL RETURNING rule, key`
+WHERE id = ANY(@ids) AND resolved_at IS NULL AND acked_at IS NULL RETURNING id, rule, key`
 
-// Acknowledge says that the actor is on it: nobody is reminded of it any more.
-// That it ended is told all the same. Errors: ErrNoAlert, access.ErrForbidden.
-func (e *Engine) Acknowledge(ctx context.Context, actor access.Actor, id int64) error {
+// Acknowledge says that the actor is on it: nobody is reminded of these alerts any
+// more. That they ended is told all the same. Those that are over, or acknowledged,
+// are passed by. Errors: ErrNoAlert where all are, access.ErrForbidden.
+func (e *Engine) Acknowledge(ctx context.Context, actor access.Actor, ids ...int64) error {
 	if err := actor.Check(access.AckAlert); err != nil {
 		return err
 	}
 	return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
-		var rule, key string
-		err := tx.QueryRow(ctx, sqlAcknowledge, pgx.NamedArgs{"id": id, "by": actor.User, "at": e.opts.Clock(), "reason": actor.Reason}).Scan(&rule, &key)
-		if errors.Is(err, pgx.ErrNoRows) {
+		rows, err := tx.Query(ctx, sqlAcknowledge, pgx.NamedArgs{"ids": ids, "by": actor.User, "at": e.opts.Clock(), "reason": actor.Reason})
+		if err != nil {
+			return fmt.Errorf("acknowledge alerts %v: %w", ids, err)
+		}
+		acked, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {
+			ID        int64
+			Rule, Key string
+		}])
+		if err != nil {
+			return fmt.Errorf("acknowledge alerts %v: %w", ids, err)
+		}
+		if len(acked) == 0 {
 			return ErrNoAlert
 		}
-		if err != nil {
-			return fmt.Errorf("acknowledge alert %d: %w", id, err)
+		for _, a := range acked {
+			entry := audit.Entry{Action: "alert.acknowledged", Target: fmt.Sprintf("alert/%d", a.ID), Detail: map[string]string{"rule": a.Rule, "key": a.Key}}
+			if err := audit.Write(ctx, tx, actor, entry); err != nil {
+				return err
+			}
 		}
-		return audit.Write(ctx, tx, actor, audit.Entry{Action: "alert.acknowledged", Target: fmt.Sprintf("alert/%d", id), Detail: map[string]string{"rule": rule, "key": key}})
+		return nil
 	})
 }
 
