@@ -216,7 +216,7 @@ func attemptRows(here locale.Locale, t story) []views.AttemptRow {
 			row.Step, row.Op = t.stepName(a.No), opNames[a.Op]
 		}
 		if a.TookMs != nil {
-			row.Took = here.Duration(time.Duration(*a.TookMs) * time.Millisecond)
+			row.Took = tookText(here, time.Duration(*a.TookMs)*time.Millisecond)
 		}
 		row.AnswerIs = answerSays(here, a.Answer)
 		rows = append(rows, row)
