@@ -155,7 +155,7 @@ func TestAlertSettingsPage(t *testing.T) {
 	admin, operator := w.signIn(t, access.Admin), w.signIn(t, access.Operator)
 	w.look(t, errors.New("kafka-1 does not answer"))
 	page := w.get(t, operator, "/settings/alerts")
-	contains(t, page, http.StatusOK, "ops", "Slack", "Warning and worse", "Unattended source", "Could not look", "kafka-1 does not answer", "can send tests.")
+	contains(t, page, http.StatusOK, "ops", "Slack", "Warning and worse", "Unattended source", "that nobody drains.", "Could not look", "kafka-1 does not answer", "can send tests.")
 	if r := w.post(t, operator, "/settings/alerts/ops/test", nil); r.status != http.StatusForbidden {
 		t.Errorf("an operator tests: %d", r.status)
 	}

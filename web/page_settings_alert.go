@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -53,11 +54,23 @@ func (s *Server) settingsAlertsPage(c echo.Context) error {
 }
 
 func ruleRow(here locale.Locale, r alert.Rule, looks map[string]alert.Look) views.RuleRow {
-	row := views.RuleRow{Name: here.Text("alert." + r.Name + ".name"), Severity: r.Severity.String()}
+	row := views.RuleRow{Name: here.Text("alert." + r.Name + ".name"), Finds: ruleFinds(here, r), Severity: r.Severity.String()}
 	if l, looked := looks[r.Name]; looked {
 		row.LookedAt, row.Error, row.Since = &l.At, l.Error, l.ErrorSince
 	}
 	return row
+}
+
+// ruleFinds says what a rule looks for, with its limit.
+func ruleFinds(here locale.Locale, r alert.Rule) string {
+	if r.Name == "at_risk" && len(r.Amounts) == 0 {
+		return here.Text("alert.at_risk.unset")
+	}
+	var amounts []string
+	for _, currency := range slices.Sorted(maps.Keys(r.Amounts)) {
+		amounts = append(amounts, strings.TrimSuffix(r.Amounts[currency]+" "+currency, " none"))
+	}
+	return here.Text("alert."+r.Name+".finds", "age", here.Duration(r.OlderThan), "n", r.Above, "amounts", here.List(amounts))
 }
 
 func channelRow(here locale.Locale, c alert.Channel, deliveries []views.DeliveryRow) views.ChannelRow {

@@ -125,10 +125,10 @@ func TestEveryRuleHasItsWords(t *testing.T) {
 	a := &app{conf: &config.Config{}, clock: time.Now}
 	args := map[string]any{"id": "28", "n": int64(7), "source": "shop/order.paid.DLT", "group": "points", "class": "E", "age": int64(90), "partition": int64(0),
 		"outbox": "shop/outbox_message", "state": "failed", "why": "gone", "says_key": "check.connection.reach.down.sentence", "name": "shop",
-		"job": "points", "amount": "9.50 CNY", "limit": "5.00 CNY", "action": "credit", "by": "olga"}
+		"job": "points", "amount": "9.50 CNY", "limit": "5.00 CNY", "action": "credit", "by": "olga", "amounts": "9.50 CNY"}
 	for _, r := range a.alertRules() {
 		for _, language := range []string{"en", "zh-Hans"} {
-			for _, key := range []string{"alert." + r.Name + ".says", "alert." + r.Name + ".name"} {
+			for _, key := range []string{"alert." + r.Name + ".says", "alert." + r.Name + ".name", "alert." + r.Name + ".finds"} {
 				if text := alertWords(language, key, args); text == key || strings.ContainsAny(text, "{}") || !locale.Has(key) {
 					t.Errorf("%s %s: %q", language, key, text)
 				}

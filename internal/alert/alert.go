@@ -44,6 +44,11 @@ type Rule struct {
 	// Look lists what is there now. An error means that it could not look, or not
 	// everywhere: what is returned with it begins, and nothing ends.
 	Look func(ctx context.Context) ([]Condition, error)
+	// What is too much, for whoever reads the list of rules; zero: the rule has no
+	// such limit.
+	OlderThan time.Duration
+	Above     int64
+	Amounts   map[string]string // decimal by currency
 }
 
 // Condition is one thing that a rule found.
