@@ -11,9 +11,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// waits reports whether somebody waits for another booking.
+// waits reports whether somebody waits for another booking. It asks by a pool of
+// its own: those who wait may have all connections of the console's.
 func (o *office) waits() bool {
-	return o.count("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") > 0
+	o.Helper()
+	var n int
+	err := o.pg.QueryRow(o.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = $1)",
+		o.console.Config().ConnConfig.Database).Scan(&n)
+	if err != nil {
+		o.Fatal(err)
+	}
+	return n > 0
 }
 
 // Runs of one job at once find the same breaks and close the same ones: each is

@@ -65,6 +65,12 @@ func (s *step) recheck(ctx context.Context, open []known) error {
 	for _, f := range found {
 		now[string(f.Encoded)] = f
 	}
+	return s.bookOpen(ctx, keys, func(tx pgx.Tx, open []known) error { return s.bookRecheck(ctx, tx, open, now) })
+}
+
+// bookOpen books with the breaks of keys as they are now, which nobody else moves
+// meanwhile.
+func (s *step) bookOpen(ctx context.Context, keys [][]byte, book func(tx pgx.Tx, open []known) error) error {
 	return s.fenced(ctx, func(tx pgx.Tx) error {
 		if err := alone(ctx, tx, s.job.Name); err != nil {
 			return err
@@ -73,7 +79,7 @@ func (s *step) recheck(ctx context.Context, open []known) error {
 		if err != nil {
 			return err
 		}
-		return s.bookRecheck(ctx, tx, open, now)
+		return book(tx, open)
 	})
 }
 

@@ -21,16 +21,7 @@ func (s *step) recheckKeys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.fenced(ctx, func(tx pgx.Tx) error {
-		if err := alone(ctx, tx, s.job.Name); err != nil {
-			return err
-		}
-		open, err := openOf(ctx, tx, s.job.Name, keys)
-		if err != nil {
-			return err
-		}
-		return s.bookKeys(ctx, tx, open, found)
-	})
+	return s.bookOpen(ctx, keys, func(tx pgx.Tx, open []known) error { return s.bookKeys(ctx, tx, open, found) })
 }
 
 const sqlOpenOf = `
