@@ -68,6 +68,9 @@ func (n *navCounts) counts(ctx context.Context, s *Server) views.NavCounts {
 
 func (s *Server) countNav(ctx context.Context) (views.NavCounts, error) {
 	var counts views.NavCounts
+	if s.Faults == nil { // a server without pages: its errors are told all the same
+		return counts, nil
+	}
 	faults, err := s.Faults.Counts(ctx, dlq.FaultFilter{})
 	if err != nil {
 		return counts, fmt.Errorf("count faults: %w", err)
