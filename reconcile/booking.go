@@ -37,7 +37,10 @@ type known struct {
 	Amount   Amount
 }
 
-const sqlLockBooking = `SELECT pg_advisory_xact_lock(hashtextextended('reconcile_movement ' || @job, 0))`
+const (
+	lockOfJob      = `SELECT pg_advisory_xact_lock(hashtextextended('reconcile_movement ' || job, 0)) `
+	sqlLockBooking = lockOfJob + `FROM (SELECT @job::text AS job) one`
+)
 
 // alone lets one transaction at a time move a job's breaks. Two runs would book
 // one break twice, and a roll-forward would miss what has a lower number than

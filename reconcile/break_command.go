@@ -55,8 +55,7 @@ type lockedBreak struct {
 	Owner    *string
 }
 
-const sqlAloneOf = `
-SELECT pg_advisory_xact_lock(hashtextextended('reconcile_movement ' || job, 0))
+const sqlAloneOf = lockOfJob + `
 FROM (SELECT DISTINCT job FROM reconcile_break WHERE id = ANY(@ids) ORDER BY job) jobs`
 
 // each does one command on breaks in one transaction, with one audit row.

@@ -130,11 +130,16 @@ type list[T any] struct {
 
 // listOf maps a page of the domain into a list.
 func listOf[D, J any](items []D, next string, toJSON func(D) J) list[J] {
-	l := list[J]{Items: make([]J, 0, len(items)), Next: known(next)}
+	return list[J]{Items: eachOf(items, toJSON), Next: known(next)}
+}
+
+// eachOf maps items; none are an empty list, never null.
+func eachOf[D, J any](items []D, toJSON func(D) J) []J {
+	out := make([]J, 0, len(items))
 	for _, item := range items {
-		l.Items = append(l.Items, toJSON(item))
+		out = append(out, toJSON(item))
 	}
-	return l
+	return out
 }
 
 // known is null for "": what is not known is null, never an empty text.

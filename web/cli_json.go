@@ -25,11 +25,3 @@ func CompensationJSON(ctx context.Context, all *compensate.Compensations, id int
 	}
 	return t.json(), nil
 }
-
-func eachOf[T, J any](rows []T, as func(T) J) []J {
-	out := make([]J, 0, len(rows))
-	for _, r := range rows {
-		out = append(out, as(r))
-	}
-	return out
-}

@@ -46,11 +46,6 @@ func (s *Server) showAlerts(c echo.Context, was refused) error {
 		return err
 	}
 	v.Lasting, v.Over = s.alertRows(here, lasting), s.alertRows(here, over)
-	for _, a := range lasting {
-		if a.AckedBy == "" {
-			v.Fresh = append(v.Fresh, strconv.FormatInt(a.ID, 10))
-		}
-	}
 	v.Worst, v.Summary, v.Trouble = alertSummary(here, lasting, looks, len(s.Alerts.Rules()))
 	return render(c, was.status(), views.AlertListPage(v))
 }

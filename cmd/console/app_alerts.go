@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,16 +18,22 @@ import (
 	"oncemore/views/locale"
 )
 
-// How far back rules look at what happened once, and what is too much where the
-// config does not say.
+// How far back rules look at what happened once.
 const (
 	recentFault = 24 * time.Hour
 	recentLoss  = 7 * 24 * time.Hour
-	oldLetter   = 24 * time.Hour
-	oldOutbox   = 5 * time.Minute
-	muchLag     = 1000
-	muchDrift   = 0
 )
+
+// usualLimits are what is too much where the config does not say. What is too much
+// money nobody knows but the config.
+var usualLimits = map[string]config.AlertRule{
+	"age":          {OlderThan: 24 * time.Hour},
+	"outbox_age":   {OlderThan: 5 * time.Minute},
+	"drain_lag":    {Above: 1000},
+	"run_overdue":  {OlderThan: 15 * time.Minute},
+	"break_age":    {OlderThan: 7 * 24 * time.Hour},
+	"approval_age": {OlderThan: 4 * time.Hour},
+}
 
 // newAlerts makes the engine of the config's channels and rules.
 func (a *app) newAlerts() (*alert.Engine, error) {
@@ -100,18 +107,15 @@ func (a *app) ruleOf(name string) config.AlertRule {
 	return config.AlertRule{Above: -1}
 }
 
-func (a *app) olderThan(name string, otherwise time.Duration) time.Duration {
-	if d := a.ruleOf(name).OlderThan; d > 0 {
-		return d
-	}
-	return otherwise
+func (a *app) olderThan(name string) time.Duration {
+	return cmp.Or(a.ruleOf(name).OlderThan, usualLimits[name].OlderThan)
 }
 
-func (a *app) above(name string, otherwise int64) int64 {
+func (a *app) above(name string) int64 {
 	if n := a.ruleOf(name).Above; n >= 0 {
 		return int64(n)
 	}
-	return otherwise
+	return int64(usualLimits[name].Above)
 }
 
 // alertRules are all rules that are not off. What later parts watch is one more
@@ -121,23 +125,23 @@ func (a *app) alertRules() []alert.Rule {
 	all := []alert.Rule{
 		{Name: "gap", Severity: alert.Critical, Momentary: true, Look: a.lookForGaps(c)},
 		{Name: "swallowed", Severity: alert.Critical, Momentary: true, Look: a.lookForSwallowed(c)},
-		{Name: "count_drift", Severity: alert.Critical, Look: a.lookForDrift(c), Above: a.above("count_drift", muchDrift)},
+		{Name: "count_drift", Severity: alert.Critical, Look: a.lookForDrift(c)},
 		{Name: "rival", Severity: alert.Critical, Look: lookForRivals(c)},
 		{Name: "unattended", Severity: alert.Warning, Look: lookForUnattended(c)},
-		{Name: "drain_lag", Severity: alert.Warning, Look: a.lookForLag(c), Above: a.above("drain_lag", muchLag)},
+		{Name: "drain_lag", Severity: alert.Warning, Look: a.lookForLag(c)},
 		{Name: "new_fault", Severity: alert.Note, Momentary: true, Look: a.lookForNewFaults(c)},
 		{Name: "growth", Severity: alert.Warning, Look: lookForGrowth(c)},
-		{Name: "age", Severity: alert.Warning, Look: a.lookForAge(c), OlderThan: a.olderThan("age", oldLetter)},
+		{Name: "age", Severity: alert.Warning, Look: a.lookForAge(c)},
 		{Name: "consumer_state", Severity: alert.Warning, Look: a.lookAtConsumers},
-		{Name: "outbox_age", Severity: alert.Warning, Look: a.lookAtOutboxes, OlderThan: a.olderThan("outbox_age", oldOutbox)},
+		{Name: "outbox_age", Severity: alert.Warning, Look: a.lookAtOutboxes},
 		{Name: "outbox_dead", Severity: alert.Warning, Look: a.lookForDeadRows},
 		{Name: "check", Severity: alert.Critical, Look: a.lookAtChecks},
 		{Name: "run_failed", Severity: alert.Critical, Look: a.lookForFailedRuns},
-		{Name: "run_overdue", Severity: alert.Warning, Look: a.lookForOverdueRuns, OlderThan: a.olderThan("run_overdue", lateRun)},
-		{Name: "at_risk", Severity: alert.Warning, Look: a.lookAtRisk, Amounts: a.ruleOf("at_risk").Amounts},
-		{Name: "break_age", Severity: alert.Warning, Look: a.lookForOldBreaks, OlderThan: a.olderThan("break_age", oldBreak)},
+		{Name: "run_overdue", Severity: alert.Warning, Look: a.lookForOverdueRuns},
+		{Name: "at_risk", Severity: alert.Warning, Look: a.lookAtRisk},
+		{Name: "break_age", Severity: alert.Warning, Look: a.lookForOldBreaks},
 		{Name: "needs_attention", Severity: alert.Critical, Look: a.lookForAttention},
-		{Name: "approval_age", Severity: alert.Warning, Look: a.lookForApprovals, OlderThan: a.olderThan("approval_age", longApproval)},
+		{Name: "approval_age", Severity: alert.Warning, Look: a.lookForApprovals},
 		{Name: "kill_switch", Severity: alert.Warning, Look: a.lookAtSwitch},
 		{Name: "day_limit", Severity: alert.Warning, Look: a.lookAtDayLimits},
 	}
@@ -149,6 +153,7 @@ func (a *app) asConfigured(all []alert.Rule) []alert.Rule {
 		if name := a.ruleOf(all[i].Name).Severity; name != "" {
 			all[i].Severity, _ = alert.ParseSeverity(name) // the config was checked
 		}
+		all[i].OlderThan, all[i].Above, all[i].Amounts = a.olderThan(all[i].Name), a.above(all[i].Name), a.ruleOf(all[i].Name).Amounts
 	}
 	return all
 }
@@ -210,7 +215,7 @@ func lookForGrowth(c *dlq.Concerns) look {
 func (a *app) lookForAge(c *dlq.Concerns) look {
 	return func(ctx context.Context) (out []alert.Condition, err error) {
 		now := a.clock()
-		letters, err := c.OlderThan(ctx, now.Add(-a.olderThan("age", oldLetter)))
+		letters, err := c.OlderThan(ctx, now.Add(-a.olderThan("age")))
 		for _, l := range letters {
 			out = append(out, alert.Condition{Key: "source/" + l.Cluster + "/" + l.Source, Href: "/letters/" + l.Letter.String(),
 				Args: map[string]any{"source": l.Cluster + "/" + l.Source, "age": int64(now.Sub(l.At).Seconds())}})
@@ -234,7 +239,7 @@ func (a *app) lookForLag(c *dlq.Concerns) look {
 	return func(ctx context.Context) (out []alert.Condition, err error) {
 		drains, err := c.Drains(ctx, false)
 		for _, d := range drains {
-			if d.Waiting > a.above("drain_lag", muchLag) {
+			if d.Waiting > a.above("drain_lag") {
 				out = append(out, drainCondition(d, d.Waiting))
 			}
 		}
@@ -272,7 +277,7 @@ func (a *app) lookForDrift(c *dlq.Concerns) look {
 			}
 			at, kept = now, nil
 			for _, d := range drains {
-				if d.Missing() > a.above("count_drift", muchDrift) {
+				if d.Missing() > a.above("count_drift") {
 					kept = append(kept, drainCondition(d, d.Missing()))
 				}
 			}
@@ -325,7 +330,7 @@ func (a *app) lookAtOutboxes(ctx context.Context) (out []alert.Condition, err er
 		if err != nil {
 			return nil, fmt.Errorf("outbox %s: %w", box.Name(), err)
 		}
-		if stats.Pending > 0 && stats.Oldest > a.olderThan("outbox_age", oldOutbox) {
+		if stats.Pending > 0 && stats.Oldest > a.olderThan("outbox_age") {
 			out = append(out, alert.Condition{Key: "outbox/" + box.Name(), Href: "/outbox?outbox=" + url.QueryEscape(box.Name()),
 				Args: map[string]any{"outbox": box.Name(), "n": stats.Pending, "age": int64(stats.Oldest.Seconds())}})
 		}

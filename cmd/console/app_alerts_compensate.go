@@ -5,15 +5,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"oncemore/compensate"
 	"oncemore/internal/alert"
 	"oncemore/views/locale"
 )
-
-// longApproval is too long for an approval, where the config does not say.
-const longApproval = 4 * time.Hour
 
 // lookForAttention finds actions whose repairs have stopped and need a person.
 func (a *app) lookForAttention(ctx context.Context) ([]alert.Condition, error) {
@@ -22,7 +18,7 @@ func (a *app) lookForAttention(ctx context.Context) ([]alert.Condition, error) {
 
 // lookForApprovals finds actions whose proposals wait too long for somebody.
 func (a *app) lookForApprovals(ctx context.Context) ([]alert.Condition, error) {
-	now, most := a.clock(), a.olderThan("approval_age", longApproval)
+	now, most := a.clock(), a.olderThan("approval_age")
 	return a.eachRepairFigure(ctx, func(f compensate.Figure) bool { return f.State == compensate.Proposed && now.Sub(f.Oldest) > most }, "awaiting_approval")
 }
 

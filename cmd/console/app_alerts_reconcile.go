@@ -4,18 +4,10 @@ import (
 	"context"
 	"net/url"
 	"strconv"
-	"time"
 
 	"oncemore/internal/alert"
 	"oncemore/reconcile"
 	"oncemore/views/locale"
-)
-
-// What is too late and too old in finance, where the config does not say. What is
-// too much money nobody knows but the config.
-const (
-	lateRun  = 15 * time.Minute
-	oldBreak = 7 * 24 * time.Hour
 )
 
 // eachStanding makes conditions of how the jobs stand.
@@ -40,7 +32,7 @@ func (a *app) lookForFailedRuns(ctx context.Context) ([]alert.Condition, error) 
 }
 
 func (a *app) lookForOverdueRuns(ctx context.Context) ([]alert.Condition, error) {
-	now, most := a.clock(), a.olderThan("run_overdue", lateRun)
+	now, most := a.clock(), a.olderThan("run_overdue")
 	return a.eachStanding(ctx, func(s reconcile.Standing) []alert.Condition {
 		late := s.Overdue(now)
 		if late <= most {
@@ -83,7 +75,7 @@ func currencyKey(currency string) string {
 }
 
 func (a *app) lookForOldBreaks(ctx context.Context) ([]alert.Condition, error) {
-	now, most := a.clock(), a.olderThan("break_age", oldBreak)
+	now, most := a.clock(), a.olderThan("break_age")
 	return a.eachStanding(ctx, func(s reconcile.Standing) []alert.Condition {
 		if s.Oldest == nil || now.Sub(*s.Oldest) <= most {
 			return nil
